@@ -1,0 +1,1 @@
+"""Kafka's wire protocol: primitive types, generated messages, the table of APIs, error codes, frames."""
