@@ -1,0 +1,52 @@
+"""Who is asking: the connection a request came over, and one request's own facts.
+
+Only facts; deciding what a caller may do is `moldau.broker.authorization`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+ANONYMOUS = "User:ANONYMOUS"
+
+
+@dataclass(slots=True, eq=False)
+class ClientConnection:
+    """What the broker knows of one connection, for as long as it lives."""
+
+    connection_id: int
+    listener_name: str
+    host: str
+    port: int
+    principal: str = ANONYMOUS
+    client_id: str | None = None
+    client_id_bytes: bytes = b""
+    software_name: str = "unknown"
+    software_version: str = "unknown"
+    connected_at_ms: int = 0
+    # What a family of APIs remembers of this connection, by the family's name.
+    remembered: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Caller:
+    """One request's circumstances, handed to its handler."""
+
+    connection: ClientConnection
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+    @property
+    def principal(self) -> str:
+        return self.connection.principal
+
+    @property
+    def host(self) -> str:
+        return self.connection.host
+
+    @property
+    def listener_name(self) -> str:
+        return self.connection.listener_name

@@ -1,0 +1,407 @@
+"""Produce (API 0), versions 3-13: from the bytes of a request to the logs, and the answer.
+
+The hot path. A request is walked in place: nothing is copied but the topic names, and the records go to the log as
+a view of the receive buffer. A handler must therefore not keep that view after it returns; nothing here does.
+Answers without any error are packed by hand; those with an error go through the generated message.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from struct import Struct
+
+from moldau.broker.context import Caller
+from moldau.broker.router import Outcome
+from moldau.ports import Clock, Pending, Timer
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.frames import encode_response
+from moldau.protocol.wire import ProtocolError
+from moldau.replication.partition import Partition
+from moldau.replication.partition_table import PartitionTable
+
+log = logging.getLogger("moldau.broker")
+
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_ACKS_TIMEOUT = Struct(">hi")
+_OK_V3 = Struct(">ihqq")
+_OK_V5 = Struct(">ihqqq")
+_ADMIN_CLIENT = "__admin_client"
+INTERNAL_TOPICS = frozenset({b"__consumer_offsets", b"__transaction_state", b"__share_group_state"})
+
+
+class PartitionResult:
+    """What one partition of a request is answered with."""
+
+    __slots__ = (
+        "append_time",
+        "base_offset",
+        "error",
+        "index",
+        "log_start",
+        "message",
+        "partition",
+        "record_errors",
+        "wait_for",
+    )
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.error = 0
+        self.message: str | None = None
+        self.record_errors: list[tuple[int, str | None]] | None = None
+        self.base_offset = -1
+        self.append_time = -1
+        self.log_start = -1
+        self.partition: Partition | None = None
+        # The high watermark that commits it; 0 when there is nothing to wait for.
+        self.wait_for = 0
+
+
+Topic = tuple[bytes, list[PartitionResult]]
+
+
+class ProduceHandler:
+    """Appends and, for acks=all, waits until every in-sync replica has the records."""
+
+    def __init__(
+        self,
+        partitions: PartitionTable,
+        clock: Clock,
+        shape_errors: Callable[[Caller, list[Topic]], object],
+    ) -> None:
+        self._partitions = partitions
+        self._clock = clock
+        self._shape_errors = shape_errors
+
+    def handle(self, frame: memoryview, position: int, caller: Caller) -> Outcome:
+        version = caller.api_version
+        flexible = version >= 9
+        transactional_id, position = _nullable_string(frame, position, flexible)
+        if position + 6 > len(frame):
+            raise ProtocolError("Produce: the request ends before acks")
+        acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
+        position += 6
+        request = _Request(self._partitions, caller, acks, transactional_id)
+        request.walk(frame, position, version, flexible)
+        if acks == 0:
+            if request.failed:
+                # Without an answer to carry the error, only a closed connection tells the client.
+                raise ProtocolError(f"Produce with acks=0 failed: {request.first_error()}")
+            return None
+        if acks == -1:
+            waiting = [
+                result
+                for _, results in request.topics
+                for result in results
+                if result.partition is not None and result.partition.log.high_watermark < result.wait_for
+            ]
+            if waiting:
+                return _Committing(self, request, waiting, timeout_ms, caller).promise
+        elif request.unsynced:
+            return _Committing(self, request, request.unsynced, timeout_ms, caller).promise
+        return [self.encode(request, caller)]
+
+    def encode(self, request: _Request, caller: Caller) -> bytes | bytearray:
+        if request.failed:
+            response = self._shape_errors(caller, request.topics)
+            return encode_response(caller.api_key, caller.api_version, caller.correlation_id, response)
+        if caller.api_version >= 9:
+            return _encode_flexible(request.topics, caller)
+        return _encode_plain(request.topics, caller)
+
+    def later(self, delay_ms: int, run: Callable[[], None]) -> Timer:
+        return self._clock.call_later(delay_ms, run)
+
+
+class _Request:
+    """One Produce request while it is walked: what was appended, what failed."""
+
+    __slots__ = (
+        "_acks",
+        "_caller",
+        "_partitions",
+        "_transactional",
+        "failed",
+        "topics",
+        "unsynced",
+    )
+
+    def __init__(self, partitions: PartitionTable, caller: Caller, acks: int, transactional_id: bytes | None) -> None:
+        self._partitions = partitions
+        self._caller = caller
+        self._acks = acks
+        self._transactional = transactional_id is not None
+        self.topics: list[Topic] = []
+        self.failed = False
+        self.unsynced: list[PartitionResult] = []
+
+    def walk(self, frame: memoryview, position: int, version: int, flexible: bool) -> None:
+        """Read the whole request first: a malformed one must not leave half of itself in the logs."""
+        end = len(frame)
+        appends: list[tuple[PartitionResult, Partition | None, bytes, memoryview | None]] = []
+        topic_count, position = _count(frame, position, flexible)
+        for _ in range(topic_count):
+            if version >= 13:
+                topic_key = bytes(frame[position : position + 16])
+                position += 16
+                if position > end:
+                    raise ProtocolError("Produce: a topic id reaches beyond the request")
+                hosted = self._partitions.by_id.get(topic_key)
+            else:
+                topic_key, position = _string(frame, position, flexible)
+                hosted = self._partitions.by_name.get(topic_key)
+            partition_count, position = _count(frame, position, flexible)
+            results: list[PartitionResult] = []
+            self.topics.append((topic_key, results))
+            for _ in range(partition_count):
+                if position + 4 > end:
+                    raise ProtocolError("Produce: a partition reaches beyond the request")
+                (index,) = _I32.unpack_from(frame, position)
+                records, position = _records(frame, position + 4, flexible)
+                if flexible:
+                    position = _tags(frame, position)
+                result = PartitionResult(index)
+                results.append(result)
+                partition = hosted.by_index.get(index) if hosted is not None else None
+                appends.append((result, partition, topic_key, records))
+            if flexible:
+                position = _tags(frame, position)
+        if flexible:
+            position = _tags(frame, position)
+        if position != end:
+            raise ProtocolError(f"Produce: {end - position} bytes after the end of the request")
+        for result, partition, topic_key, records in appends:
+            self._append(result, partition, topic_key, records)
+
+    def _append(
+        self, result: PartitionResult, partition: Partition | None, topic_key: bytes, records: memoryview | None
+    ) -> None:
+        try:
+            if partition is None:
+                raise self._unknown(topic_key, result.index)
+            if not -1 <= self._acks <= 1:
+                raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
+            if records is None or not len(records):
+                raise ApiError(ErrorCode.INVALID_RECORD, "a partition without records")
+            if topic_key in INTERNAL_TOPICS and self._caller.client_id != _ADMIN_CLIENT:
+                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topics are written by the broker only")
+            info = partition.append(records, self._acks)
+        except ApiError as error:
+            self.failed = True
+            result.error = error.code
+            result.message = error.message
+            result.record_errors = error.record_errors
+            return
+        result.base_offset = info.first_offset
+        result.append_time = info.log_append_time
+        result.log_start = info.log_start_offset
+        result.partition = partition
+        result.wait_for = info.last_offset + 1
+        if partition.log.needs_sync_to_commit:
+            self.unsynced.append(result)
+
+    def _unknown(self, topic_key: bytes, index: int) -> ApiError:
+        if self._caller.api_version >= 13:
+            if self._partitions.knows_id(topic_key):
+                return ApiError(self._partitions.absent_by_id(topic_key, index))
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return ApiError(self._partitions.absent(topic_key, index))
+
+    def first_error(self) -> str:
+        for topic, results in self.topics:
+            for result in results:
+                if result.error:
+                    return f"{ErrorCode(result.error).name} for {topic!r}-{result.index}"
+        return "no error"
+
+
+class _Committing:
+    """An append that is in the leader's log and not yet committed: answers when it is, or when time is up."""
+
+    __slots__ = ("_caller", "_handler", "_left", "_request", "_timer", "promise")
+
+    def __init__(
+        self,
+        handler: ProduceHandler,
+        request: _Request,
+        waiting: list[PartitionResult],
+        timeout_ms: int,
+        caller: Caller,
+    ) -> None:
+        self._handler = handler
+        self._request = request
+        self._caller = caller
+        self._left = {id(result): result for result in waiting}
+        self.promise: Pending[list[bytes | bytearray | memoryview] | None] = Pending()
+        for result in waiting:
+            assert result.partition is not None
+            result.partition.when_committed(result.wait_for, self._committed_call(id(result)))
+        self._timer = handler.later(max(timeout_ms, 1), self._timed_out)
+
+    def _committed_call(self, key: int) -> Callable[[], None]:
+        return lambda: self._committed(key)
+
+    def _committed(self, key: int) -> None:
+        self._left.pop(key, None)
+        if not self._left and not self.promise.done:
+            self._timer.cancel()
+            self._answer()
+
+    def _timed_out(self) -> None:
+        if self.promise.done:
+            return
+        for result in self._left.values():
+            result.error = ErrorCode.REQUEST_TIMED_OUT
+            result.base_offset = result.append_time = -1
+            self._request.failed = True
+        self._answer()
+
+    def _answer(self) -> None:
+        self.promise.resolve([self._handler.encode(self._request, self._caller)])
+
+
+# ---- answers without errors
+
+
+def _encode_plain(topics: list[Topic], caller: Caller) -> bytearray:
+    version = caller.api_version
+    out = bytearray(b"\0\0\0\0")
+    out += _I32.pack(caller.correlation_id)
+    out += _I32.pack(len(topics))
+    for name, results in topics:
+        out += _I16.pack(len(name))
+        out += name
+        out += _I32.pack(len(results))
+        for r in results:
+            if version >= 5:
+                out += _OK_V5.pack(r.index, 0, r.base_offset, r.append_time, r.log_start)
+                if version >= 8:
+                    out += b"\0\0\0\0\xff\xff"  # no record errors, no message
+            else:
+                out += _OK_V3.pack(r.index, 0, r.base_offset, r.append_time)
+    out += b"\0\0\0\0"  # throttle time
+    _I32.pack_into(out, 0, len(out) - 4)
+    return out
+
+
+def _encode_flexible(topics: list[Topic], caller: Caller) -> bytearray:
+    by_id = caller.api_version >= 13
+    out = bytearray(b"\0\0\0\0")
+    out += _I32.pack(caller.correlation_id)
+    out += b"\0"
+    out += _uvarint(len(topics) + 1)
+    for key, results in topics:
+        if not by_id:
+            out += _uvarint(len(key) + 1)
+        out += key
+        out += _uvarint(len(results) + 1)
+        for r in results:
+            out += _OK_V5.pack(r.index, 0, r.base_offset, r.append_time, r.log_start)
+            out += b"\x01\0\0"  # no record errors, no message, no tags
+        out += b"\0"
+    out += b"\0\0\0\0\0"  # throttle time, no tags
+    _I32.pack_into(out, 0, len(out) - 4)
+    return out
+
+
+# ---- walking a request in place
+
+
+def _uvarint(value: int) -> bytes:
+    if value < 0x80:
+        return value.to_bytes(1, "big")
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _read_uvarint(frame: memoryview, position: int) -> tuple[int, int]:
+    value = shift = 0
+    try:
+        while True:
+            byte = frame[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, position
+            shift += 7
+            if shift > 28:
+                raise ProtocolError("Produce: a variable-length number that is too long")
+    except IndexError:
+        raise ProtocolError("Produce: the request ends inside a number") from None
+
+
+def _count(frame: memoryview, position: int, flexible: bool) -> tuple[int, int]:
+    if flexible:
+        count, position = _read_uvarint(frame, position)
+        count -= 1
+    else:
+        if position + 4 > len(frame):
+            raise ProtocolError("Produce: the request ends inside a count")
+        (count,) = _I32.unpack_from(frame, position)
+        position += 4
+    # An element takes at least six bytes, so a count cannot claim more than the frame could hold.
+    if count < 0 or count * 6 > len(frame) - position:
+        raise ProtocolError(f"Produce: an array of {count} elements does not fit into the request")
+    return count, position
+
+
+def _string(frame: memoryview, position: int, flexible: bool) -> tuple[bytes, int]:
+    text, position = _nullable_string(frame, position, flexible)
+    if text is None:
+        raise ProtocolError("Produce: a topic name is null")
+    return text, position
+
+
+def _nullable_string(frame: memoryview, position: int, flexible: bool) -> tuple[bytes | None, int]:
+    if flexible:
+        length, position = _read_uvarint(frame, position)
+        length -= 1
+    else:
+        if position + 2 > len(frame):
+            raise ProtocolError("Produce: the request ends inside a string")
+        (length,) = _I16.unpack_from(frame, position)
+        position += 2
+    if length < 0:
+        return None, position
+    end = position + length
+    if end > len(frame):
+        raise ProtocolError("Produce: a string reaches beyond the request")
+    return bytes(frame[position:end]), end
+
+
+def _records(frame: memoryview, position: int, flexible: bool) -> tuple[memoryview | None, int]:
+    if flexible:
+        length, position = _read_uvarint(frame, position)
+        length -= 1
+    else:
+        if position + 4 > len(frame):
+            raise ProtocolError("Produce: the request ends before the records")
+        (length,) = _I32.unpack_from(frame, position)
+        position += 4
+    if length < 0:
+        return None, position
+    end = position + length
+    if end > len(frame):
+        raise ProtocolError("Produce: the records reach beyond the request")
+    return frame[position:end], end
+
+
+def _tags(frame: memoryview, position: int) -> int:
+    if position < len(frame) and frame[position] == 0:
+        return position + 1
+    count, position = _read_uvarint(frame, position)
+    if count > len(frame) - position:
+        raise ProtocolError("Produce: more tagged fields than bytes")
+    for _ in range(count):
+        _, position = _read_uvarint(frame, position)
+        size, position = _read_uvarint(frame, position)
+        position += size
+        if position > len(frame):
+            raise ProtocolError("Produce: a tagged field reaches beyond the request")
+    return position

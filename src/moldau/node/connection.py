@@ -1,0 +1,269 @@
+"""One client connection: bytes to frames, frames to the broker, answers back in order.
+
+Decides how much of a client may be in memory at once: the frame size limit, how many requests may wait for their
+answers, and when to stop reading from a client that does not read. It must never look inside a request; that is the
+broker's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from moldau.node.buffers import FIRST_ALLOCATION_BYTES, BufferPool
+from moldau.ports import Buffer, Pending
+from moldau.protocol.wire import ProtocolError
+
+if TYPE_CHECKING:
+    from moldau.broker.broker import Broker
+    from moldau.broker.context import ClientConnection
+    from moldau.node.listener import Listener
+
+_LENGTH = Struct(">i")
+# Requests of one connection that may wait for their answers at the same time; clients pipeline five by default.
+REQUESTS_IN_FLIGHT_MAX = 64
+# Answers the client has not read yet; beyond the high mark no further request of its own is taken up.
+WRITE_BUFFER_HIGH_BYTES = 4 << 20
+WRITE_BUFFER_LOW_BYTES = 1 << 20
+
+
+class KafkaConnection(asyncio.BufferedProtocol):
+    """Reads frames into shared or pooled memory and writes answers in the order of their requests."""
+
+    __slots__ = (
+        "_answers",
+        "_broker",
+        "_client",
+        "_closing",
+        "_deferred",
+        "_frame",
+        "_frame_end",
+        "_frame_filled",
+        "_frame_view",
+        "_listener",
+        "_max_frame",
+        "_pool",
+        "_reading",
+        "_writable",
+        "last_active",
+        "transport",
+    )
+
+    transport: asyncio.Transport
+
+    def __init__(self, listener: Listener, broker: Broker, pool: BufferPool, max_frame: int) -> None:
+        self._listener = listener
+        self._broker = broker
+        self._pool = pool
+        self._max_frame = max_frame
+        self._client: ClientConnection
+        # Answers that cannot leave yet: a promise not kept, or behind one that is not kept.
+        self._answers: deque[Pending[list[Buffer] | None]] = deque()
+        # The frame under way: a pooled buffer with the length prefix at its start.
+        self._frame: bytearray | None = None
+        self._frame_view: memoryview | None = None
+        self._frame_filled = 0
+        self._frame_end = 0
+        # Whole frames that arrived while too many requests were waiting, oldest first.
+        self._deferred: deque[bytes] = deque()
+        self._reading = True
+        self._writable = True
+        self._closing = False
+        self.last_active = 0.0
+
+    # ---- the event loop's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES, low=WRITE_BUFFER_LOW_BYTES)
+        client = self._listener.admit(self)
+        if client is None:
+            self._closing = True
+            transport.abort()
+            return
+        self._client = client
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._closing or hasattr(self, "_client"):
+            self._listener.forget(self)
+        self._closing = True
+        self._answers.clear()
+        self._deferred.clear()
+        self._drop_frame()
+        if hasattr(self, "_client"):
+            self._broker.disconnected(self._client)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        view = self._frame_view
+        if view is None:
+            return self._pool.scratch_view
+        return view[self._frame_filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._closing:
+            return
+        self.last_active = self._listener.now()
+        try:
+            if self._frame is None:
+                self._split(self._pool.scratch_view, nbytes)
+            else:
+                self._fill(nbytes)
+        except ProtocolError as error:
+            self._listener.bad_client(self, error)
+            self.close()
+        self._broker.after_requests()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._take_deferred()
+        self._update_reading()
+        self._broker.after_requests()
+
+    # ---- bytes to frames
+
+    def _split(self, view: memoryview, filled: int) -> None:
+        """Handle every whole frame in the scratch buffer; keep the beginning of the last, partial one."""
+        start = 0
+        while filled - start >= 4:
+            (size,) = _LENGTH.unpack_from(view, start)
+            if size < 8 or size > self._max_frame:
+                raise ProtocolError(self._describe_bad_size(size))
+            end = start + 4 + size
+            if end > filled:
+                break
+            self._accept(view[start + 4 : end])
+            if self._closing:
+                return
+            start = end
+        rest = filled - start
+        if rest:
+            self._begin_frame(view[start:filled], rest)
+
+    def _begin_frame(self, head: memoryview, filled: int) -> None:
+        if filled >= 4:
+            needed = 4 + _LENGTH.unpack_from(head, 0)[0]
+        else:
+            needed = 4
+        self._frame_end = needed
+        buffer = self._pool.take(max(filled, min(needed, FIRST_ALLOCATION_BYTES)))
+        buffer[:filled] = head
+        self._frame = buffer
+        self._frame_filled = filled
+        self._frame_view = memoryview(buffer)[: min(needed, len(buffer))]
+
+    def _fill(self, nbytes: int) -> None:
+        """More bytes of the frame under way have arrived in its own buffer."""
+        buffer = self._frame
+        assert buffer is not None
+        filled = self._frame_filled = self._frame_filled + nbytes
+        if self._frame_end == 4 and filled == 4:
+            (size,) = _LENGTH.unpack_from(buffer, 0)
+            if size < 8 or size > self._max_frame:
+                raise ProtocolError(self._describe_bad_size(size))
+            self._frame_end = 4 + size
+        if filled == self._frame_end > 4:
+            view = memoryview(buffer)[4:filled]
+            # The buffer leaves the connection before the request runs, and the pool after: it is never shared.
+            self._frame = self._frame_view = None
+            self._accept(view)
+            self._pool.give(buffer)
+            return
+        if filled == len(buffer):
+            larger = self._pool.take(min(self._frame_end, 2 * filled))
+            larger[:filled] = memoryview(buffer)[:filled]
+            self._pool.give(buffer)
+            self._frame = buffer = larger
+        self._frame_view = memoryview(buffer)[: min(self._frame_end, len(buffer))]
+
+    def _drop_frame(self) -> None:
+        buffer, self._frame, self._frame_view = self._frame, None, None
+        if buffer is not None:
+            self._pool.give(buffer)
+
+    def _describe_bad_size(self, size: int) -> str:
+        if size.to_bytes(4, "big", signed=True) in (b"GET ", b"POST", b"HEAD", b"PUT "):
+            return "this port speaks Kafka's protocol, not HTTP"
+        if (size >> 16) & 0xFFFF == 0x1603:
+            return "a TLS handshake arrived on a plaintext listener"
+        return f"a request of {size} bytes; allowed are 8 to {self._max_frame} (socket.request.max.bytes)"
+
+    # ---- frames to the broker, answers back
+
+    def _accept(self, frame: memoryview) -> None:
+        if self._deferred or len(self._answers) >= REQUESTS_IN_FLIGHT_MAX or not self._writable:
+            self._deferred.append(bytes(frame))
+            self._update_reading()
+            return
+        self._handle(frame)
+
+    def _handle(self, frame: memoryview) -> None:
+        answer = self._broker.dispatch(frame, self._client)
+        if answer is None:
+            return
+        if isinstance(answer, Pending):
+            if answer.done and not self._answers:
+                self._write(answer.value)
+                return
+            self._answers.append(answer)
+            answer.then(self._answer_ready)
+        elif self._answers:
+            self._answers.append(Pending.of(answer))
+        else:
+            self.transport.writelines(answer)
+
+    def _write(self, buffers: list[Buffer] | None) -> None:
+        if buffers is not None:
+            self.transport.writelines(buffers)
+
+    def _answer_ready(self, _: list[Buffer] | None) -> None:
+        if self._closing:
+            return
+        answers = self._answers
+        while answers and answers[0].done:
+            self._write(answers.popleft().value)
+        if self._deferred:
+            self._take_deferred()
+            self._update_reading()
+
+    def _take_deferred(self) -> None:
+        deferred = self._deferred
+        while deferred and self._writable and not self._closing and len(self._answers) < REQUESTS_IN_FLIGHT_MAX:
+            try:
+                self._handle(memoryview(deferred.popleft()))
+            except ProtocolError as error:
+                self._listener.bad_client(self, error)
+                self.close()
+
+    def _update_reading(self) -> None:
+        """Read on only while the client reads its answers and does not run too far ahead of them."""
+        wanted = self._writable and not self._deferred
+        if wanted != self._reading and not self._closing:
+            self._reading = wanted
+            if wanted:
+                self.transport.resume_reading()
+            else:
+                self.transport.pause_reading()
+
+    def close(self) -> None:
+        """Close after what was already written has left."""
+        if not self._closing:
+            self._closing = True
+            self.transport.close()
+
+    def abort(self) -> None:
+        self._closing = True
+        self.transport.abort()
+
+
+ConnectionFactory = Callable[[], KafkaConnection]

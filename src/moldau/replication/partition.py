@@ -1,0 +1,209 @@
+"""One partition on this node: who leads it, what is committed, and who waits for what.
+
+Decides when a record is committed (the high watermark) and who must be told. It never parses a record and never
+writes a file itself; the bytes are the log's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from moldau.metadata.image import PartitionRegistration
+from moldau.protocol.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from moldau.log.partition_log import AppendInfo, PartitionLog
+
+NO_LEADER = -1
+
+
+class DataWaiter(Protocol):
+    """A fetch that waits for more bytes. `noticed` returns True when it needs no more news."""
+
+    def noticed(self, new_bytes: int) -> bool: ...
+
+
+class Partition:
+    """The replica of one partition that this node holds."""
+
+    __slots__ = (
+        "_commit_waiters",
+        "_data_waiters",
+        "_log",
+        "_open_log",
+        "bytes_in",
+        "bytes_out",
+        "directories",
+        "index",
+        "isr",
+        "leader_epoch",
+        "leader_id",
+        "min_isr",
+        "node_id",
+        "partition_epoch",
+        "records_in",
+        "replicas",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        node_id: int,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        registration: PartitionRegistration,
+        min_isr: int,
+        open_log: Callable[[Partition], PartitionLog],
+    ) -> None:
+        self.node_id = node_id
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.min_isr = min_isr
+        self._open_log = open_log
+        self._log: PartitionLog | None = None
+        self._data_waiters: list[DataWaiter] | None = None
+        self._commit_waiters: list[tuple[int, Callable[[], None]]] | None = None
+        self.records_in = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.leader_id = NO_LEADER
+        self.leader_epoch = -1
+        self.partition_epoch = -1
+        self.isr: tuple[int, ...] = ()
+        self.replicas: tuple[int, ...] = ()
+        self.directories: tuple[bytes, ...] = ()
+        self.update(registration)
+
+    # ---- leadership
+
+    def update(self, registration: PartitionRegistration) -> None:
+        """Take over what the controller decided about this partition."""
+        self.replicas = registration.replicas
+        self.isr = registration.isr
+        self.leader_id = registration.leader
+        self.directories = registration.directories
+        self.partition_epoch = registration.partition_epoch
+        if registration.leader_epoch != self.leader_epoch:
+            self.leader_epoch = registration.leader_epoch
+            if self._log is not None:
+                self._begin_epoch(self._log)
+
+    def _begin_epoch(self, log: PartitionLog) -> None:
+        if self.leader_id == self.node_id:
+            log.begin_leader_epoch(self.leader_epoch)
+
+    @property
+    def is_leader(self) -> bool:
+        return self.leader_id == self.node_id
+
+    def require_leader(self, asked_epoch: int = -1) -> None:
+        """Refuse a client that talks to the wrong replica or knows another leadership than this one."""
+        if asked_epoch >= 0 and asked_epoch != self.leader_epoch:
+            if asked_epoch < self.leader_epoch:
+                raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
+            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if self.leader_id != self.node_id:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    # ---- the log, opened at first use so that a node with many partitions starts at once
+
+    @property
+    def log(self) -> PartitionLog:
+        log = self._log
+        if log is None:
+            log = self._open_log(self)
+            self._begin_epoch(log)
+            if self.isr == (self.node_id,):
+                log.high_watermark = log.log_end_offset
+            self._log = log
+        return log
+
+    @property
+    def opened(self) -> bool:
+        return self._log is not None
+
+    def replace_log(self, log: PartitionLog | None) -> None:
+        """The log moved to another directory (or is gone): use that one from now on."""
+        self._log = log
+
+    # ---- producing
+
+    def append(self, records: memoryview, required_acks: int) -> AppendInfo:
+        """Append a client's batch as the leader; raises ApiError with what the client must be told."""
+        if self.leader_id != self.node_id:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if required_acks == -1 and len(self.isr) < self.min_isr:
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        log = self._log
+        if log is None:
+            log = self.log
+        info = log.append_as_leader(records, self.leader_epoch)
+        size = len(records)
+        self.bytes_in += size
+        self.records_in += info.records
+        if log.needs_sync_to_commit:
+            log.flush(self._synced)
+        else:
+            self._advance(log, size)
+        return info
+
+    def _synced(self, error: OSError | None) -> None:
+        log = self._log
+        if error is None and log is not None:
+            self._advance(log, log.recovery_point - log.high_watermark)
+
+    def _advance(self, log: PartitionLog, new_bytes: int) -> None:
+        """Commit what every in-sync replica has, and tell those who wait."""
+        if len(self.isr) > 1:
+            return
+        committed = log.recovery_point if log.needs_sync_to_commit else log.log_end_offset
+        if committed <= log.high_watermark:
+            return
+        log.high_watermark = committed
+        if self._commit_waiters is not None:
+            self._tell_committed(committed)
+        if self._data_waiters is not None:
+            self.tell_data(new_bytes)
+
+    def _tell_committed(self, committed: int) -> None:
+        waiters, self._commit_waiters = self._commit_waiters, None
+        assert waiters is not None
+        left = [waiter for waiter in waiters if waiter[0] > committed]
+        if left:
+            self._commit_waiters = left
+        for offset, call in waiters:
+            if offset <= committed:
+                call()
+
+    def when_committed(self, offset: int, call: Callable[[], None]) -> None:
+        """Call once the high watermark reaches `offset` (which it has not yet)."""
+        if self._commit_waiters is None:
+            self._commit_waiters = []
+        self._commit_waiters.append((offset, call))
+
+    # ---- waiting for data
+
+    def wait_for_data(self, waiter: DataWaiter) -> None:
+        if self._data_waiters is None:
+            self._data_waiters = []
+        self._data_waiters.append(waiter)
+
+    def forget_waiter(self, waiter: DataWaiter) -> None:
+        waiters = self._data_waiters
+        if waiters is not None and waiter in waiters:
+            waiters.remove(waiter)
+            if not waiters:
+                self._data_waiters = None
+
+    def tell_data(self, new_bytes: int) -> None:
+        """More can be read than before (or the reader must look again): let those who wait know."""
+        waiters, self._data_waiters = self._data_waiters, None
+        if not waiters:
+            return
+        left = [waiter for waiter in waiters if not waiter.noticed(new_bytes)]
+        if left:
+            self._data_waiters = left + (self._data_waiters or [])

@@ -1,0 +1,157 @@
+"""The partitions this node holds, by topic name and by topic id, kept in step with the cluster's image.
+
+Decides which replicas exist here; the hot path finds a partition with two dictionary look-ups by the raw bytes of
+the request.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from moldau.config.node_config import NodeConfig
+from moldau.config.topic_config import TopicConfig
+from moldau.metadata.image import ClusterImage, TopicImage
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.replication.log_settings import log_config
+from moldau.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from moldau.log.manager import LogManager
+    from moldau.log.partition_log import PartitionLog
+    from moldau.metadata.delta import ImageDelta
+
+log = logging.getLogger("moldau.replication")
+
+
+class HostedTopic:
+    """One topic's partitions on this node."""
+
+    __slots__ = ("by_index", "config", "name", "name_bytes", "topic_id")
+
+    def __init__(self, name: str, topic_id: bytes, config: TopicConfig) -> None:
+        self.name = name
+        self.name_bytes = name.encode()
+        self.topic_id = topic_id
+        self.config = config
+        self.by_index: dict[int, Partition] = {}
+
+
+class PartitionTable:
+    """Every partition this node has a replica of."""
+
+    def __init__(self, node_id: int, logs: LogManager, config: Callable[[], NodeConfig]) -> None:
+        self._node_id = node_id
+        self._logs = logs
+        self._config = config
+        self.by_name: dict[bytes, HostedTopic] = {}
+        self.by_id: dict[bytes, HostedTopic] = {}
+        self._image: ClusterImage = ClusterImage.empty()
+
+    # ---- look-ups
+
+    def get(self, topic: str, index: int) -> Partition:
+        """The hosted partition, or ApiError as Kafka answers for one that is not here."""
+        hosted = self.by_name.get(topic.encode())
+        partition = hosted.by_index.get(index) if hosted is not None else None
+        if partition is not None:
+            return partition
+        image = self._image.topic(topic)
+        if image is not None and index in image.partitions:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        hosted = self.by_name.get(topic.encode())
+        return hosted.by_index.get(index) if hosted is not None else None
+
+    def __iter__(self) -> Iterator[Partition]:
+        for hosted in self.by_name.values():
+            yield from hosted.by_index.values()
+
+    def __len__(self) -> int:
+        return sum(len(hosted.by_index) for hosted in self.by_name.values())
+
+    # ---- following the image
+
+    def apply(self, delta: ImageDelta, image: ClusterImage) -> None:
+        """Publisher of the metadata loader: create, update and remove partitions as the image says."""
+        self._image = image
+        for topic_id in delta.deleted_topic_ids:
+            self._remove_topic(topic_id)
+        for topic_id in delta.changed_topic_ids:
+            topic = image.topic_by_id(topic_id)
+            if topic is not None:
+                self._update_topic(topic, image)
+        for name in delta.changed_topic_configs:
+            hosted = self.by_name.get(name.encode())
+            if hosted is not None:
+                self._reconfigure(hosted, image)
+
+    def node_config_changed(self) -> None:
+        """The broker's own defaults changed: topics inherit what they do not override."""
+        for hosted in self.by_name.values():
+            self._reconfigure(hosted, self._image)
+
+    def _reconfigure(self, hosted: HostedTopic, image: ClusterImage) -> None:
+        config = self._effective(hosted.name, image)
+        if config == hosted.config:
+            return
+        hosted.config = config
+        settings = log_config(config, self._config())
+        for partition in hosted.by_index.values():
+            partition.min_isr = config.min_insync_replicas
+            if partition.opened:
+                partition.log.reconfigure(settings)
+
+    def _effective(self, topic: str, image: ClusterImage) -> TopicConfig:
+        return TopicConfig.effective(self._config(), image.topic_config_overrides(topic))
+
+    def _update_topic(self, topic: TopicImage, image: ClusterImage) -> None:
+        hosted = self.by_id.get(topic.id)
+        mine = {i: p for i, p in topic.partitions.items() if self._node_id in p.replicas}
+        if hosted is None:
+            if not mine:
+                return
+            hosted = HostedTopic(topic.name, topic.id, self._effective(topic.name, image))
+            self.by_id[topic.id] = self.by_name[hosted.name_bytes] = hosted
+        for index, registration in mine.items():
+            partition = hosted.by_index.get(index)
+            if partition is None:
+                hosted.by_index[index] = Partition(
+                    self._node_id,
+                    topic.name,
+                    topic.id,
+                    index,
+                    registration,
+                    hosted.config.min_insync_replicas,
+                    self._open_log,
+                )
+            else:
+                partition.update(registration)
+        for index in [i for i in hosted.by_index if i not in mine]:
+            self._remove_partition(hosted.by_index.pop(index))
+
+    def _remove_topic(self, topic_id: bytes) -> None:
+        hosted = self.by_id.pop(topic_id, None)
+        if hosted is None:
+            return
+        if self.by_name.get(hosted.name_bytes) is hosted:
+            del self.by_name[hosted.name_bytes]
+        for partition in hosted.by_index.values():
+            self._remove_partition(partition)
+
+    def _remove_partition(self, partition: Partition) -> None:
+        partition.leader_id = -1
+        self._logs.delete(partition.topic, partition.index)
+        partition.replace_log(None)
+        partition.tell_data(1 << 62)
+
+    def _open_log(self, partition: Partition) -> PartitionLog:
+        hosted = self.by_id.get(partition.topic_id)
+        if hosted is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return self._logs.open(
+            partition.topic, partition.index, partition.topic_id, log_config(hosted.config, self._config())
+        )
