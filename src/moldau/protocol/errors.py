@@ -346,8 +346,12 @@ MESSAGES: dict[ErrorCode, str] = {
 class ApiError(Exception):
     """A refusal that goes back to the peer: an error code, and a sentence for the person who reads it."""
 
-    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+    def __init__(
+        self, code: ErrorCode, message: str | None = None, record_errors: list[tuple[int, str | None]] | None = None
+    ) -> None:
         self.code = code
+        # For a refused record batch: (index of the record in the batch, what is wrong with it).
+        self.record_errors = record_errors
         self.message = MESSAGES[code] if message is None else message
         super().__init__(f"{code.name}: {self.message}")
 

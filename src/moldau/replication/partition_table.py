@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from moldau.config.node_config import NodeConfig
 from moldau.config.topic_config import TopicConfig
-from moldau.metadata.image import ClusterImage, TopicImage
+from moldau.metadata.image import EMPTY_IMAGE, TOPIC_RESOURCE, ClusterImage, TopicImage
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.replication.log_settings import log_config
 from moldau.replication.partition import Partition
@@ -47,7 +47,7 @@ class PartitionTable:
         self._config = config
         self.by_name: dict[bytes, HostedTopic] = {}
         self.by_id: dict[bytes, HostedTopic] = {}
-        self._image: ClusterImage = ClusterImage.empty()
+        self._image: ClusterImage = EMPTY_IMAGE
 
     # ---- look-ups
 
@@ -57,14 +57,21 @@ class PartitionTable:
         partition = hosted.by_index.get(index) if hosted is not None else None
         if partition is not None:
             return partition
-        image = self._image.topic(topic)
-        if image is not None and index in image.partitions:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise ApiError(_absent(self._image.topic(topic), index))
 
     def find(self, topic: str, index: int) -> Partition | None:
         hosted = self.by_name.get(topic.encode())
         return hosted.by_index.get(index) if hosted is not None else None
+
+    def knows_id(self, topic_id: bytes) -> bool:
+        return topic_id in self._image.topics_by_id
+
+    def absent(self, topic: bytes, index: int) -> ErrorCode:
+        """Why there is no such partition here, for a topic given by the bytes of its name."""
+        return _absent(self._image.topic(topic.decode(errors="replace")), index)
+
+    def absent_by_id(self, topic_id: bytes, index: int) -> ErrorCode:
+        return _absent(self._image.topic_by_id(topic_id), index)
 
     def __iter__(self) -> Iterator[Partition]:
         for hosted in self.by_name.values():
@@ -78,14 +85,14 @@ class PartitionTable:
     def apply(self, delta: ImageDelta, image: ClusterImage) -> None:
         """Publisher of the metadata loader: create, update and remove partitions as the image says."""
         self._image = image
-        for topic_id in delta.deleted_topic_ids:
+        for topic_id in delta.deleted_topics:
             self._remove_topic(topic_id)
-        for topic_id in delta.changed_topic_ids:
+        for topic_id in delta.changed_partitions:
             topic = image.topic_by_id(topic_id)
             if topic is not None:
                 self._update_topic(topic, image)
-        for name in delta.changed_topic_configs:
-            hosted = self.by_name.get(name.encode())
+        for resource_type, name in delta.configs:
+            hosted = self.by_name.get(name.encode()) if resource_type == TOPIC_RESOURCE else None
             if hosted is not None:
                 self._reconfigure(hosted, image)
 
@@ -155,3 +162,9 @@ class PartitionTable:
         return self._logs.open(
             partition.topic, partition.index, partition.topic_id, log_config(hosted.config, self._config())
         )
+
+
+def _absent(topic: TopicImage | None, index: int) -> ErrorCode:
+    if topic is not None and index in topic.partitions:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

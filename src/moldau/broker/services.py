@@ -1,0 +1,46 @@
+"""What the handlers of a broker are given: the rooms below, and the few facts about the node itself.
+
+A plain container, filled once by the node. Handlers hold it and read `image` and `config` anew on each request,
+because both are replaced as a whole when the cluster changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any, Protocol
+
+from moldau.config.node_config import NodeConfig
+from moldau.metadata.image import EMPTY_IMAGE, ClusterImage
+from moldau.ports import Background, Clock, Pending
+from moldau.replication.partition_table import PartitionTable
+
+if TYPE_CHECKING:
+    from moldau.log.manager import LogManager
+
+
+class ControllerChannel(Protocol):
+    """The way to the active controller; in a combined node it is a direct call."""
+
+    def ask(self, request: Any, api_version: int, principal: str) -> Pending[Any]:
+        """The controller's response to a wire message. A controller that cannot be reached answers ApiError."""
+        ...
+
+    def describe_quorum(self) -> Pending[Any]: ...
+
+
+@dataclass(slots=True)
+class BrokerServices:
+    node_id: int
+    cluster_id: str
+    clock: Clock
+    background: Background
+    random: Random
+    config: NodeConfig
+    partitions: PartitionTable
+    logs: LogManager
+    controller: ControllerChannel
+    image: ClusterImage = EMPTY_IMAGE
+    controller_id: int = -1
+    when_image_reaches: Callable[[int, Callable[[], None]], None] | None = None
