@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -18,9 +17,8 @@ from moldau.ports import Buffer, Pending
 from moldau.protocol.wire import ProtocolError
 
 if TYPE_CHECKING:
-    from moldau.broker.broker import Broker
     from moldau.broker.context import ClientConnection
-    from moldau.node.listener import Listener
+    from moldau.node.listener import Listener, Service
 
 _LENGTH = Struct(">i")
 # Requests of one connection that may wait for their answers at the same time; clients pipeline five by default.
@@ -35,7 +33,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_answers",
-        "_broker",
         "_client",
         "_closing",
         "_deferred",
@@ -47,6 +44,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         "_max_frame",
         "_pool",
         "_reading",
+        "_service",
         "_writable",
         "last_active",
         "transport",
@@ -54,9 +52,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, listener: Listener, broker: Broker, pool: BufferPool, max_frame: int) -> None:
+    def __init__(self, listener: Listener, service: Service, pool: BufferPool, max_frame: int) -> None:
         self._listener = listener
-        self._broker = broker
+        self._service = service
         self._pool = pool
         self._max_frame = max_frame
         self._client: ClientConnection
@@ -95,7 +93,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._deferred.clear()
         self._drop_frame()
         if hasattr(self, "_client"):
-            self._broker.disconnected(self._client)
+            self._service.disconnected(self._client)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         view = self._frame_view
@@ -115,7 +113,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         except ProtocolError as error:
             self._listener.bad_client(self, error)
             self.close()
-        self._broker.after_requests()
+        self._service.after_requests()
 
     def eof_received(self) -> bool:
         return False
@@ -128,7 +126,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._writable = True
         self._take_deferred()
         self._update_reading()
-        self._broker.after_requests()
+        self._service.after_requests()
 
     # ---- bytes to frames
 
@@ -208,7 +206,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._handle(frame)
 
     def _handle(self, frame: memoryview) -> None:
-        answer = self._broker.dispatch(frame, self._client)
+        answer = self._service.dispatch(frame, self._client)
         if answer is None:
             return
         if isinstance(answer, Pending):
@@ -255,6 +253,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
             else:
                 self.transport.pause_reading()
 
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is under way for this client: no answer outstanding, none unread."""
+        return not self._answers and self.transport.get_write_buffer_size() == 0
+
     def close(self) -> None:
         """Close after what was already written has left."""
         if not self._closing:
@@ -264,6 +267,3 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         self._closing = True
         self.transport.abort()
-
-
-ConnectionFactory = Callable[[], KafkaConnection]

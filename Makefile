@@ -1,0 +1,72 @@
+# Every target sets itself up: the first run creates .venv and installs the locked dependencies into it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+CONFORMANCE ?= ../shared/conformance
+
+.PHONY: help setup run test check format bench conformance lock generate wheel clean
+
+help:  ## show what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
+
+# ---- set-up: the broker alone for `make run`, everything for the rest
+
+$(VENV)/.broker: requirements/base.lock requirements/build.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, found " + sys.version) if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing the broker into $(VENV) ..."
+	@$(PIP) install --require-hashes -r requirements/base.lock -r requirements/build.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q src/moldau || true
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.lock $(VENV)/.broker
+	@echo "installing the development tools into $(VENV) ..."
+	@$(PIP) install --require-hashes -r requirements/dev.lock
+	@touch $@
+
+setup: $(VENV)/.dev  ## install everything into .venv
+
+# ---- use
+
+run: $(VENV)/.broker  ## start one node, and say what to try next
+	@exec $(BIN)/moldau start --welcome
+
+test: $(VENV)/.dev check  ## all checks and all tests
+	@$(BIN)/python -m compileall -q src/moldau
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev  ## formatting, lint, types, import rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev  ## format and mend what can be mended by itself
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev  ## the same work on Moldau and on Apache Kafka, side by side
+	@$(BIN)/python -m compileall -q src/moldau
+	$(BIN)/python -m benchmarks $(ARGS)
+
+conformance: $(VENV)/.dev  ## Apache Kafka's own published tests against this broker (ARGS="--suite smoke")
+	@test -d $(CONFORMANCE) || { echo "the conformance harness is not at $(CONFORMANCE); set CONFORMANCE=<directory>"; exit 1; }
+	$(BIN)/python -m tests.conformance.run --harness $(CONFORMANCE) $(ARGS)
+
+# ---- upkeep
+
+lock: $(VENV)/.dev  ## resolve the dependencies anew and write the lock files
+	$(BIN)/uv pip compile -q pyproject.toml --universal --generate-hashes --no-annotate --no-header --python-version 3.11 -o requirements/base.lock
+	$(BIN)/uv pip compile -q --group build -c requirements/base.lock --universal --generate-hashes --no-annotate --no-header --python-version 3.11 -o requirements/build.lock
+	$(BIN)/uv pip compile -q pyproject.toml --group dev -c requirements/build.lock --universal --generate-hashes --no-annotate --no-header --python-version 3.11 -o requirements/dev.lock
+
+generate: $(VENV)/.dev  ## generate the protocol messages from Apache Kafka's specifications
+	$(BIN)/python -m codegen
+
+wheel: $(VENV)/.dev  ## build the wheel into dist/
+	$(BIN)/python -m build --no-isolation --wheel -o dist .
+
+clean:  ## remove everything that was made
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
