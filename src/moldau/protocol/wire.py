@@ -15,9 +15,11 @@ import dataclasses
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
 
 from moldau.ports import Buffer
+
+T = TypeVar("T")
 
 # Kafka writes a string's length as a positive int16, and keeps that limit for the compact form.
 MAX_STRING_BYTES = 32767
@@ -50,8 +52,8 @@ class _FieldsOnDemand:
     """
 
     def __get__(self, instance: object, owner: type[Message]) -> dict[str, dataclasses.Field[Any]]:
-        if owner is Message:
-            return {}
+        if "__init__" not in owner.__dict__:
+            raise AttributeError(f"{owner.__name__} has no fields")  # a base, as far as dataclasses is concerned
         dataclass(init=False, repr=False, eq=False, match_args=False)(owner)
         fields: dict[str, dataclasses.Field[Any]] = owner.__dict__["__dataclass_fields__"]
         return fields
@@ -90,6 +92,14 @@ class WireMessage(Message):
     @classmethod
     def read(cls, r: Reader, version: int) -> Self:
         raise NotImplementedError
+
+
+class _New(Protocol):
+    def __call__(self, cls: type[T], /) -> T: ...
+
+
+# An instance without running its constructor: `read` sets every field itself.
+new = cast(_New, object.__new__)
 
 
 # --- Reading at a position -------------------------------------------------------------------------------------------
@@ -153,7 +163,7 @@ def skip_tags(buf: Buffer, pos: int, end: int) -> int:
     return pos
 
 
-def numbers_at(letter: str, size: int, buf: Buffer, pos: int, count: int) -> list[Any]:
+def numbers_at(letter: str, buf: Buffer, pos: int, count: int) -> list[Any]:
     """`count` numbers of one struct letter; the caller has checked that they are there."""
     unpack = _UNPACK_MANY.get((letter, count))
     if unpack is None:
@@ -177,12 +187,20 @@ def bad_length(field: str, length: int) -> ProtocolError:
     return ProtocolError(f"{field} claims length {length}, more than the message holds")
 
 
+def bad_tag(tag: int) -> ProtocolError:
+    return ProtocolError(f"tagged field {tag} is out of order, or not as long as it claims")
+
+
 def unsupported_version(message: str, version: int) -> ProtocolError:
     return ProtocolError(f"{message} has no version {version}")
 
 
 def not_in_version(field: str, version: int) -> ProtocolError:
     return ProtocolError(f"{field} is set, but version {version} cannot carry it")
+
+
+def null_not_allowed(field: str, version: int) -> ProtocolError:
+    return ProtocolError(f"{field} must not be null in version {version}")
 
 
 # --- Writing ---------------------------------------------------------------------------------------------------------
@@ -202,6 +220,15 @@ def put_string_length(buf: bytearray, length: int) -> None:
     if length > MAX_STRING_BYTES:
         raise ProtocolError(f"string of {length} bytes, at most {MAX_STRING_BYTES} are allowed")
     put_uvarint(buf, length + 1)
+
+
+def put_length(buf: bytearray, length: int) -> None:
+    """The length of a compact array or byte string that needs more than one byte."""
+    put_uvarint(buf, length + 1)
+
+
+def join_uuids(uuids: list[bytes]) -> bytes:
+    return b"".join(uuids)
 
 
 def pack_numbers(letter: str, values: list[Any]) -> bytes:
