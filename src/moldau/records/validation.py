@@ -104,7 +104,7 @@ def validate_records(
     if keyless and require_keys:
         errors = [(index, "A compacted topic takes no record without a key") for index in keyless]
     if timestamps is not None and not timestamps.allow(base + earliest, base + latest):
-        out_of_range = _out_of_range(body, header, timestamps)
+        out_of_range = _out_of_range(body, header, timestamps, {index for index, _ in errors})
         if out_of_range:
             raise ApiError(
                 ErrorCode.INVALID_TIMESTAMP,
@@ -117,12 +117,12 @@ def validate_records(
     return Validated(base + latest, body)
 
 
-def _out_of_range(body: bytes, header: BatchHeader, limits: TimestampLimits) -> list[RecordError]:
-    """The records whose timestamp is out of range; one without a timestamp is not."""
+def _out_of_range(body: bytes, header: BatchHeader, limits: TimestampLimits, refused: set[int]) -> list[RecordError]:
+    """The records, but for those `refused` already, whose timestamp is out of range; having none is allowed."""
     first, last = limits.now_ms - limits.before_max_ms, limits.now_ms + limits.after_max_ms
     found: list[RecordError] = []
     for index, record in enumerate(iterate_records(body, header)):
-        if record.timestamp != NO_TIMESTAMP and not first <= record.timestamp <= last:
+        if record.timestamp != NO_TIMESTAMP and not first <= record.timestamp <= last and index not in refused:
             found.append((index, f"Timestamp {record.timestamp} is not within [{first}, {last}]"))
     return found
 
