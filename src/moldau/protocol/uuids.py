@@ -10,11 +10,11 @@ import binascii
 
 UUID_BYTES = 16
 ZERO_UUID = bytes(UUID_BYTES)
-# Reserved by Kafka: the topic id of the metadata log, and the marks for "no directory known" and "directory lost".
+# Reserved by Kafka: the topic id of the metadata log, and what stands for a log directory that is not known.
 METADATA_TOPIC_ID = (1).to_bytes(UUID_BYTES, "big")
-UNASSIGNED_DIRECTORY = ZERO_UUID
-LOST_DIRECTORY = (1).to_bytes(UUID_BYTES, "big")
-MIGRATING_DIRECTORY = (2).to_bytes(UUID_BYTES, "big")
+MIGRATING_DIRECTORY = ZERO_UUID  # the replica's directory was never told
+UNASSIGNED_DIRECTORY = (1).to_bytes(UUID_BYTES, "big")  # the broker has yet to choose one
+LOST_DIRECTORY = (2).to_bytes(UUID_BYTES, "big")  # the directory is offline
 
 _TEXT_LENGTH = 22
 
