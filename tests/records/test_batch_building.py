@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +24,6 @@ from moldau.records.builder import (
     empty_batch,
     encode_varint,
     filter_batch,
-    read_coordinator_epoch,
     recompress,
 )
 from moldau.records.compression import Codec
@@ -159,7 +160,7 @@ def test_end_transaction_markers(committed: bool, kind: int) -> None:
     assert header.base_sequence == -1
     (marker,) = read_control_records(batch)
     assert (marker.type, marker.version, marker.offset, marker.timestamp) == (kind, 0, 50, 1234)
-    assert read_coordinator_epoch(marker.value) == 77
+    assert marker.value == struct.pack(">hi", 0, 77)
 
 
 def test_a_control_batch_of_several_records() -> None:

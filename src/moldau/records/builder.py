@@ -259,8 +259,7 @@ def build_control_batch(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     transactional: bool = False,
 ) -> bytes:
-    """A control batch of (type, encoded value) records: the KRaft ones (leader change, snapshot header and footer,
-    kraft.version, voters) carry their message as the protocol's codec writes it."""
+    """A control batch of (type, encoded value) records."""
     builder = BatchBuilder(
         base_offset=base_offset,
         leader_epoch=leader_epoch,
@@ -295,13 +294,6 @@ def build_end_transaction_marker(
         producer_epoch=producer_epoch,
         transactional=True,
     )
-
-
-def read_coordinator_epoch(value: Buffer) -> int:
-    """The coordinator's epoch in the value of an end-of-transaction marker; later versions only append fields."""
-    if len(value) < _END_TRANSACTION.size:
-        return -1
-    return int(_END_TRANSACTION.unpack_from(value)[1])
 
 
 def recompress(batch: Buffer, codec: int, level: int | None = None, *, max_size: int = DEFAULT_MAX_SIZE) -> bytes:
