@@ -1,0 +1,53 @@
+"""`moldau start`: reads its few arguments and hands over to the node.
+
+This module is on the way of every start, which is measured: it imports nothing but the node.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+USAGE = """\
+Usage: moldau start [SERVER.PROPERTIES] [--override NAME=VALUE]...
+
+Starts a node. Without a properties file it is a broker and a controller in one process, on localhost:9092. Directories
+are formatted on the first start. NAME is any of Kafka's broker settings; --override may be repeated.
+
+  moldau start
+  moldau start server.properties --override log.dirs=/data/moldau
+"""
+EXIT_USAGE = 2
+
+
+def start(arguments: Sequence[str]) -> int:
+    """Run a node until it ends; the exit code."""
+    path: str | None = None
+    overrides: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        if argument in ("-h", "--help"):
+            print(USAGE, end="")
+            return 0
+        if argument == "--override" or argument.startswith("--override="):
+            pair = argument.partition("=")[2] if "=" in argument else (rest.pop(0) if rest else "")
+            name, equals, value = pair.partition("=")
+            if not equals or not name:
+                return _usage_error(f"--override takes NAME=VALUE, not '{pair}'")
+            overrides[name] = value
+        elif argument.startswith("-"):
+            return _usage_error(f"'{argument}' is not an option of moldau start")
+        elif path is not None:
+            return _usage_error(f"one properties file is enough: '{argument}' is a second one")
+        else:
+            path = argument
+    from moldau.node.main import run
+
+    return run(path, overrides)
+
+
+def _usage_error(message: str) -> int:
+    print(message, file=sys.stderr)
+    print("Run 'moldau start --help' for the options.", file=sys.stderr)
+    return EXIT_USAGE
