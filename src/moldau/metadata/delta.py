@@ -54,7 +54,9 @@ def difference(old: ClusterImage, new: ClusterImage) -> ImageDelta:
     (a snapshot replaces everything)."""
     delta = ImageDelta(
         created_topics=set(new.topics_by_id.keys() - old.topics_by_id.keys()),
-        deleted_topics={topic_id: old.topics_by_id[topic_id] for topic_id in old.topics_by_id.keys() - new.topics_by_id},
+        deleted_topics={
+            topic_id: old.topics_by_id[topic_id] for topic_id in old.topics_by_id.keys() - new.topics_by_id
+        },
         configs=_differing(old.configs, new.configs),
         features=_differing(old.features, new.features),
         brokers=_differing(old.brokers, new.brokers),

@@ -13,15 +13,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 from moldau.metadata.features import ELR_VERSION, METADATA_VERSION, VersionRange
 from moldau.metadata.records import MetadataRecord, records_of
+from moldau.protocol.uuids import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 
 NO_LEADER: Final = -1
 RECOVERED: Final = 0
 RECOVERING: Final = 1
 
-# Directory ids with a meaning of their own; every other id names one log directory of one broker.
-UNASSIGNED_DIRECTORY: Final = bytes(16)
-LOST_DIRECTORY: Final = (1).to_bytes(16, "big")
-MIGRATING_DIRECTORY: Final = (2).to_bytes(16, "big")
+# Directory ids below this number have a meaning of their own; every other one names a log directory of one broker.
 RESERVED_DIRECTORIES: Final = frozenset(number.to_bytes(16, "big") for number in range(100))
 
 # Kinds of configuration resources, with the numbers that records and requests carry.

@@ -7,7 +7,7 @@ the rest of the house passes plain record objects around. Nothing here reads or 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from moldau.metadata.features import (
     CONTROLLER_REGISTRATION_SINCE,
@@ -39,7 +39,7 @@ from moldau.protocol.generated.metadata.register_controller_record import (
 )
 from moldau.protocol.generated.metadata.topic_record import TopicRecord
 from moldau.protocol.generated.metadata.user_scram_credential_record import UserScramCredentialRecord
-from moldau.protocol.wire import Writer
+from moldau.protocol.wire import WireMessage
 
 if TYPE_CHECKING:
     from moldau.metadata.image import (
@@ -51,10 +51,8 @@ if TYPE_CHECKING:
     )
 
 
-class MetadataRecord(Protocol):
-    """Any generated record of the metadata log."""
-
-    def write(self, w: Writer, version: int) -> None: ...
+MetadataRecord: TypeAlias = WireMessage
+"""Any generated record of the metadata log."""
 
 
 def record_version(record: MetadataRecord, metadata_version: int) -> int:

@@ -15,7 +15,6 @@ from moldau.metadata.delta import ImageDelta
 from moldau.metadata.features import KRAFT_VERSION, VersionRange
 from moldau.metadata.image import (
     EMPTY_IMAGE,
-    MIGRATING_DIRECTORY,
     TOPIC_RESOURCE,
     AccessControlEntry,
     BrokerRegistration,
@@ -66,7 +65,7 @@ from moldau.protocol.generated.metadata.unfence_broker_record import UnfenceBrok
 from moldau.protocol.generated.metadata.unregister_broker_record import UnregisterBrokerRecord
 from moldau.protocol.generated.metadata.user_scram_credential_record import UserScramCredentialRecord
 from moldau.protocol.generated.metadata.zk_migration_state_record import ZkMigrationStateRecord
-from moldau.protocol.uuids import uuid_to_string
+from moldau.protocol.uuids import MIGRATING_DIRECTORY, uuid_to_string
 
 NO_LEADER_CHANGE: Final = -2
 """`leader` of a PartitionChangeRecord that leaves the leader, and so its epoch, alone."""
@@ -506,7 +505,7 @@ def _nothing(b: ImageBuilder, record: MetadataRecord) -> None:
     state that logs of clusters once on ZooKeeper still carry."""
 
 
-REPLAY: Final[Mapping[type, Callable[[ImageBuilder, Any], None]]] = {
+REPLAY: Final[Mapping[type[MetadataRecord], Callable[[ImageBuilder, Any], None]]] = {
     AbortTransactionRecord: _nothing,
     AccessControlEntryRecord: _access_control_entry,
     BeginTransactionRecord: _nothing,

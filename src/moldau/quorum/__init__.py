@@ -1,0 +1,1 @@
+"""KRaft: the replicated log of the cluster's metadata, who leads it, its snapshots, and formatting its storage."""
