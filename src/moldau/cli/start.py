@@ -9,10 +9,11 @@ import sys
 from collections.abc import Sequence
 
 USAGE = """\
-Usage: moldau start [SERVER.PROPERTIES] [--override NAME=VALUE]...
+Usage: moldau start [SERVER.PROPERTIES] [--override NAME=VALUE]... [--welcome] [--port-file FILE]
 
 Starts a node. Without a properties file it is a broker and a controller in one process, on localhost:9092. Directories
 are formatted on the first start. NAME is any of Kafka's broker settings; --override may be repeated.
+--welcome says what to try next; --port-file names a file that receives the client port once the node is ready.
 
   moldau start
   moldau start server.properties --override log.dirs=/data/moldau
@@ -24,6 +25,8 @@ def start(arguments: Sequence[str]) -> int:
     """Run a node until it ends; the exit code."""
     path: str | None = None
     overrides: dict[str, str] = {}
+    welcome = False
+    port_file: str | None = None
     rest = list(arguments)
     while rest:
         argument = rest.pop(0)
@@ -36,6 +39,10 @@ def start(arguments: Sequence[str]) -> int:
             if not equals or not name:
                 return _usage_error(f"--override takes NAME=VALUE, not '{pair}'")
             overrides[name] = value
+        elif argument == "--welcome":
+            welcome = True
+        elif argument == "--port-file" and rest:
+            port_file = rest.pop(0)
         elif argument.startswith("-"):
             return _usage_error(f"'{argument}' is not an option of moldau start")
         elif path is not None:
@@ -44,7 +51,7 @@ def start(arguments: Sequence[str]) -> int:
             path = argument
     from moldau.node.main import run
 
-    return run(path, overrides)
+    return run(path, overrides, welcome=welcome, port_file=port_file)
 
 
 def _usage_error(message: str) -> int:

@@ -1,0 +1,10 @@
+"""`python -m moldau` is `moldau`."""
+
+from __future__ import annotations
+
+import sys
+
+from moldau.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""The metrics page: turns the node's own counters into Prometheus' text when somebody asks.
+
+Nothing here runs on the hot path: requests, partitions and connections count in plain attributes, and this reads
+them at scrape time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from moldau.broker.request_metrics import BUCKETS, RequestMetrics
+from moldau.protocol.api import API_TABLE
+from moldau.protocol.errors import error_code
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+    from moldau.broker.fetch_session import FetchSessionCache
+    from moldau.metadata.image import ClusterImage
+    from moldau.node.listener import ConnectionCounts, Listener
+    from moldau.replication.partition_table import PartitionTable
+
+
+class NodeMetrics:
+    """A Prometheus collector over one node."""
+
+    def __init__(
+        self,
+        requests: RequestMetrics,
+        partitions: PartitionTable | None,
+        sessions: FetchSessionCache | None,
+        listeners: Iterable[Listener],
+        connections: ConnectionCounts,
+        image: Callable[[], ClusterImage],
+        node_id: int,
+    ) -> None:
+        self._requests = requests
+        self._partitions = partitions
+        self._sessions = sessions
+        self._listeners = listeners
+        self._connections = connections
+        self._image = image
+        self._node_id = node_id
+
+    def page(self) -> tuple[int, str, bytes]:
+        # Imported here: most nodes in tests are never scraped, and the library costs start-up time.
+        from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+        from prometheus_client.process_collector import ProcessCollector
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        ProcessCollector(registry=registry)
+        return 200, CONTENT_TYPE_LATEST, generate_latest(registry)
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._collect_requests()
+        yield from self._collect_connections()
+        yield from self._collect_cluster()
+        if self._partitions is not None:
+            yield from self._collect_partitions(self._partitions)
+        if self._sessions is not None:
+            yield _gauge("moldau_fetch_sessions", "Incremental fetch sessions in the cache", len(self._sessions))
+            yield _gauge(
+                "moldau_fetch_session_partitions", "Partitions those sessions cover", self._sessions.partition_count
+            )
+
+    def _collect_requests(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+
+        requests = self._requests
+        sizes = CounterMetricFamily("moldau_request_bytes", "Bytes of requests received, by API", labels=["api"])
+        latency = HistogramMetricFamily(
+            "moldau_request_seconds", "From a request's last byte to its answer, by API", labels=["api"]
+        )
+        for api_key, buckets in requests.latency_us_buckets.items():
+            name = API_TABLE[api_key].name
+            sizes.add_metric([name], requests.bytes_in[api_key])
+            total = 0
+            rows: list[tuple[str, float]] = []
+            for exponent in range(BUCKETS - 1):
+                total += buckets[exponent]
+                rows.append((str((1 << exponent) / 1e6), total))
+            rows.append(("+Inf", requests.count[api_key]))
+            latency.add_metric([name], rows, requests.latency_us_sum[api_key] / 1e6)
+        yield sizes
+        yield latency
+        errors = CounterMetricFamily("moldau_request_errors", "Errors told to clients, by error", labels=["error"])
+        for code, count in requests.errors.items():
+            errors.add_metric([error_code(code).name], count)
+        yield errors
+
+    def _collect_connections(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        now = GaugeMetricFamily("moldau_connections", "Open connections, by listener", labels=["listener"])
+        accepted = CounterMetricFamily("moldau_connections_accepted", "Connections accepted", labels=["listener"])
+        idle = CounterMetricFamily("moldau_connections_closed_idle", "Closed for silence", labels=["listener"])
+        bad = CounterMetricFamily("moldau_connections_closed_bad", "Closed for a bad request", labels=["listener"])
+        for listener in self._listeners:
+            now.add_metric([listener.name], listener.connection_count)
+            accepted.add_metric([listener.name], listener.accepted)
+            idle.add_metric([listener.name], listener.closed_idle)
+            bad.add_metric([listener.name], listener.bad_requests)
+        yield from (now, accepted, idle, bad)
+        yield CounterMetricFamily(
+            "moldau_connections_rejected", "Refused by a connection limit", value=self._connections.rejected
+        )
+
+    def _collect_cluster(self) -> Iterator[Metric]:
+        image = self._image()
+        yield _gauge("moldau_metadata_offset", "Offset of the newest metadata record applied", image.offset)
+        yield _gauge("moldau_topics", "Topics in the cluster", len(image.topics_by_name))
+        yield _gauge("moldau_brokers", "Brokers registered", len(image.brokers))
+        yield _gauge("moldau_brokers_fenced", "Of them fenced", sum(b.fenced for b in image.brokers.values()))
+
+    def _collect_partitions(self, table: PartitionTable) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        labels = ["topic", "partition"]
+        records = CounterMetricFamily("moldau_records_in", "Records appended", labels=labels)
+        bytes_in = CounterMetricFamily("moldau_bytes_in", "Bytes appended", labels=labels)
+        bytes_out = CounterMetricFamily("moldau_bytes_out", "Bytes read by clients", labels=labels)
+        start = GaugeMetricFamily("moldau_log_start_offset", "First offset kept", labels=labels)
+        end = GaugeMetricFamily("moldau_log_end_offset", "Next offset to be written", labels=labels)
+        watermark = GaugeMetricFamily("moldau_high_watermark", "Next offset to be committed", labels=labels)
+        size = GaugeMetricFamily("moldau_log_size_bytes", "Bytes on disk", labels=labels)
+        held = leading = under_replicated = under_min_isr = 0
+        for partition in table:
+            held += 1
+            leading += partition.is_leader
+            under_replicated += partition.is_leader and len(partition.isr) < len(partition.replicas)
+            under_min_isr += partition.is_leader and len(partition.isr) < partition.min_isr
+            if not partition.opened:
+                continue  # nobody has used it since the start: nothing to tell yet
+            where = [partition.topic, str(partition.index)]
+            log = partition.log
+            records.add_metric(where, partition.records_in)
+            bytes_in.add_metric(where, partition.bytes_in)
+            bytes_out.add_metric(where, partition.bytes_out)
+            start.add_metric(where, log.log_start_offset)
+            end.add_metric(where, log.log_end_offset)
+            watermark.add_metric(where, log.high_watermark)
+            size.add_metric(where, log.size)
+        yield from (records, bytes_in, bytes_out, start, end, watermark, size)
+        yield _gauge("moldau_partitions", "Partitions this node holds", held)
+        yield _gauge("moldau_partitions_leading", "Of them led by this node", leading)
+        yield _gauge("moldau_partitions_under_replicated", "Led here with replicas out of sync", under_replicated)
+        yield _gauge("moldau_partitions_under_min_isr", "Led here with too few in sync", under_min_isr)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily
+
+    return GaugeMetricFamily(name, text, value=value)
