@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from moldau.config.node_checks import check_local_retention_defaults
 from moldau.config.table import ALL_NODE_KEYS
 from moldau.config.types import ConfigError
 from moldau.config.unknown_keys import base_of_listener_key
@@ -73,7 +74,13 @@ def acceptable_overrides(overrides: Mapping[str, str], *, per_broker: bool) -> t
     return accepted, notes
 
 
-def check_listener_change(older: NodeConfig, newer: NodeConfig) -> None:
+def check_change(older: NodeConfig, newer: NodeConfig) -> None:
+    """Raises ConfigError when a running node could not go from one configuration to the other."""
+    _check_listener_change(older, newer)
+    check_local_retention_defaults(newer)
+
+
+def _check_listener_change(older: NodeConfig, newer: NodeConfig) -> None:
     """Raises ConfigError when listeners that are open would change in a way that needs a restart."""
     names = {listener.name for listener in newer.listeners}
     advertised = {listener.name for listener in older.advertised_listeners}

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from moldau.config.listeners import parse_pairs
+from moldau.config.topic_config import check_local_retention
 from moldau.config.types import ConfigError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def check_node(config: NodeConfig) -> None:
     _check_share_groups(config)
     _check_identity(config)
     _check_log(config)
+    _check_topic_defaults(config)
     _check_replication(config)
     _check_quorum(config)
     _check_controller_listeners(config)
@@ -97,6 +99,33 @@ def _check_log(config: NodeConfig) -> None:
         config,
         "log.cleaner.dedupe.buffer.size",
         "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
+    )
+
+
+def _check_topic_defaults(config: NodeConfig) -> None:
+    """What every topic starts from must itself be a topic's valid settings."""
+    least = config.integer("log.cleaner.min.compaction.lag.ms")
+    most = config.integer("log.cleaner.max.compaction.lag.ms")
+    _require(
+        least <= most,
+        config,
+        "log.cleaner.min.compaction.lag.ms",
+        f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})",
+    )
+    if config.flag("remote.log.storage.system.enable"):
+        check_local_retention_defaults(config)
+
+
+def check_local_retention_defaults(config: NodeConfig) -> None:
+    """What is kept on local disks by default cannot be more than what is kept at all."""
+    check_local_retention(
+        config.log_retention_ms, config.integer("log.local.retention.ms"), "log.retention.ms", "log.local.retention.ms"
+    )
+    check_local_retention(
+        config.integer("log.retention.bytes"),
+        config.integer("log.local.retention.bytes"),
+        "log.retention.bytes",
+        "log.local.retention.bytes",
     )
 
 

@@ -87,7 +87,10 @@ class NodeConfig(TypedSettings):
             given.setdefault("node.id", given["broker.id"])
         elif "node.id" in given:
             given["broker.id"] = given["node.id"]
-        return cls({name: text for name, text in given.items() if name not in DYNAMIC_ONLY_KEYS})
+        dynamic_only = [name for name in given if name in DYNAMIC_ONLY_KEYS]
+        config = cls({name: text for name, text in given.items() if name not in dynamic_only})
+        config.warnings += tuple(f"{name} can only be set dynamically and is ignored here" for name in dynamic_only)
+        return config
 
     def with_dynamic(
         self,
@@ -101,7 +104,7 @@ class NodeConfig(TypedSettings):
         What may not be changed that way raises ConfigError. With `ignore_invalid`, for changes that are stored
         already and must not stop a node, it is left out and named in `warnings` instead.
         """
-        from moldau.config.dynamic import acceptable_overrides, check_listener_change, check_overrides
+        from moldau.config.dynamic import acceptable_overrides, check_change, check_overrides
 
         notes: list[str] = []
         if ignore_invalid:
@@ -113,8 +116,8 @@ class NodeConfig(TypedSettings):
             check_overrides(broker_overrides, per_broker=True)
         changed = NodeConfig(self.static, default_overrides, broker_overrides)
         if not ignore_invalid:
-            check_listener_change(self, changed)
-        changed.warnings = (*changed.warnings, *notes)
+            check_change(self, changed)
+        changed.warnings += tuple(notes)
         return changed
 
     def changes_from(self, older: NodeConfig) -> frozenset[str]:

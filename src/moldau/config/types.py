@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 ConfigValue: TypeAlias = bool | int | float | str | tuple[str, ...] | None
 """A parsed value. Lists are tuples; classes and passwords are text; None is Kafka's null."""
@@ -43,7 +43,7 @@ class ConfigError(ValueError):
         super().__init__(message)
 
     @classmethod
-    def saying(cls, name: str, message: str, value: object = None) -> ConfigError:
+    def saying(cls, name: str, message: str, value: object = None) -> Self:
         """An error whose whole text is `message`, for rules that span keys or names that are unknown."""
         return cls(name, value, message=message)
 
