@@ -1,0 +1,111 @@
+"""Which leader epoch began at which offset, and the checkpoint file that remembers it.
+
+Replicas compare these to find where their logs part ways. An epoch is written down lazily: every batch carries its
+epoch, so what a crash loses is found again when the log is recovered; `write` must run before the recovery point moves.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from moldau.log.checkpoints import parse_lines, render_lines
+from moldau.ports import Disk
+
+NO_EPOCH = -1
+NO_OFFSET = -1
+
+
+class LeaderEpochs:
+    """Epochs and their first offsets, both increasing. The file is read at the first question."""
+
+    __slots__ = ("_dirty", "_disk", "_epochs", "_loaded", "_starts", "path")
+
+    def __init__(self, disk: Disk, path: str, *, exists: bool) -> None:
+        self._disk = disk
+        self.path = path
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        self._loaded = not exists
+        self._dirty = False
+
+    def _load(self) -> list[int]:
+        if not self._loaded:
+            self._loaded = True
+            try:
+                data = self._disk.read_bytes(self.path)
+            except FileNotFoundError:
+                data = b""
+            for epoch, start in parse_lines(data, 2):
+                self._epochs.append(int(epoch))
+                self._starts.append(int(start))
+        return self._epochs
+
+    @property
+    def latest(self) -> int:
+        epochs = self._load()
+        return epochs[-1] if epochs else NO_EPOCH
+
+    def entries(self) -> list[tuple[int, int]]:
+        return list(zip(self._load(), self._starts, strict=True))
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """A batch of `epoch` begins at this offset; remembered when the epoch is new."""
+        epochs = self._load()
+        if epoch <= (epochs[-1] if epochs else NO_EPOCH):
+            return
+        # An epoch without records says nothing: the newer one takes its place.
+        while self._starts and self._starts[-1] >= start_offset:
+            self._starts.pop()
+            epochs.pop()
+        epochs.append(epoch)
+        self._starts.append(start_offset)
+        self._dirty = True
+
+    def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(largest epoch not above `epoch`, its end offset); (-1, -1) when nothing can be said."""
+        epochs = self._load()
+        if not epochs or epoch == NO_EPOCH or epoch > epochs[-1]:
+            return NO_EPOCH, NO_OFFSET
+        if epoch == epochs[-1]:
+            return epoch, log_end_offset
+        after = bisect_right(epochs, epoch)
+        if after == 0:
+            return epoch, self._starts[0]
+        return epochs[after - 1], self._starts[after]
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch of the record at this offset; -1 when it is older than everything known."""
+        epochs = self._load()
+        i = bisect_right(self._starts, offset) - 1
+        return epochs[i] if i >= 0 else NO_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget the epochs that begin at or after the end of the log."""
+        epochs = self._load()
+        while self._starts and self._starts[-1] >= end_offset:
+            self._starts.pop()
+            epochs.pop()
+            self._dirty = True
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget the epochs that ended before the log begins; the one it begins with begins there."""
+        epochs = self._load()
+        last = bisect_right(self._starts, start_offset) - 1
+        if last < 0 or (last == 0 and self._starts[0] == start_offset):
+            return
+        del epochs[:last]
+        del self._starts[:last]
+        self._starts[0] = start_offset
+        self._dirty = True
+
+    def clear(self) -> None:
+        self._loaded = True
+        self._epochs.clear()
+        self._starts.clear()
+        self._dirty = True
+
+    def write(self, *, sync: bool = True) -> None:
+        """Write the checkpoint if something changed since."""
+        if self._dirty:
+            self._disk.write_atomically(self.path, render_lines(0, self.entries()), sync=sync)
+            self._dirty = False
