@@ -1,0 +1,127 @@
+"""The process behind `moldau start`: reads the properties, runs a node until it is told to stop.
+
+Decides what a person sees: one line when the node is ready, one clear line when it cannot start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Mapping
+
+import uvloop
+
+from moldau import __version__
+from moldau.config.node_config import NodeConfig
+from moldau.config.one_node import defaults_for_one_node
+from moldau.config.properties import read_properties
+from moldau.config.types import ConfigError
+from moldau.node.logging_setup import set_up_logging
+from moldau.node.node import Node
+from moldau.node.storage import StorageError
+
+log = logging.getLogger("moldau.node")
+
+EXIT_FAILED = 1
+EXIT_CONFIG = 2
+
+
+def run(
+    properties_path: str | None,
+    overrides: Mapping[str, str],
+    *,
+    welcome: bool = False,
+    port_file: str | None = None,
+) -> int:
+    """Run a node in the foreground; the process's exit code."""
+    started = time.perf_counter()
+    set_up_logging()
+    try:
+        config = _load(properties_path, overrides)
+    except (ConfigError, OSError, ValueError) as error:
+        log.error("%s", error)
+        return EXIT_CONFIG
+    for warning in config.warnings:
+        log.warning("%s", warning)
+    _raise_file_limit()
+    try:
+        uvloop.run(_serve(config, started, welcome=welcome, port_file=port_file))
+    except (StorageError, ConfigError, OSError) as error:
+        log.error("%s", error)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _load(path: str | None, overrides: Mapping[str, str]) -> NodeConfig:
+    if path is None:
+        return NodeConfig.load({**defaults_for_one_node(), **overrides})
+    try:
+        with open(path, "rb") as file:
+            properties = read_properties(file.read())
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such properties file") from None
+    return NodeConfig.load({**properties, **overrides})
+
+
+def _raise_file_limit() -> None:
+    """Connections and segments take descriptors: use as many as the system allows without asking."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+async def _serve(config: NodeConfig, started: float, *, welcome: bool, port_file: str | None) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    node = Node(config)
+    try:
+        await node.start()
+        log.info(
+            "Moldau %s is ready: node %d of cluster %s on %s (%.0f ms)",
+            __version__,
+            config.node_id,
+            node.cluster_id,
+            ", ".join(node.addresses),
+            (time.perf_counter() - started) * 1000,
+        )
+        if port_file is not None:
+            _write_port(port_file, node.client_port)
+        if welcome:
+            print(_welcome(node), file=sys.stderr, flush=True)
+        await stop.wait()
+        log.info("stopping")
+    finally:
+        await node.stop()
+    log.info("stopped")
+
+
+def _write_port(path: str, port: int) -> None:
+    with open(path + ".tmp", "w") as file:
+        file.write(str(port))
+    os.replace(path + ".tmp", path)
+
+
+def _welcome(node: Node) -> str:
+    tool = os.path.join(os.path.dirname(sys.argv[0]), "moldau") if sys.argv[0] else "moldau"
+    server = f" -b localhost:{node.client_port}" if node.client_port != 9092 else ""
+    return f"""
+Try it, in another terminal:
+
+  {tool} topic create greetings --partitions 3{server}
+  echo 'hello, world' | {tool} produce greetings{server}
+  {tool} consume greetings --from-beginning{server}
+
+Any Kafka client works: bootstrap.servers=localhost:{node.client_port}. Metrics: {node.metrics_url or "off"}.
+Ctrl-C stops the node; its data stays in {", ".join(node.data_directories)}.
+"""
