@@ -39,22 +39,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m codegen", description=__doc__)
     parser.add_argument("--jars", type=Path, help=f"directory with Apache Kafka {KAFKA_VERSION}'s jars")
     arguments = parser.parse_args()
-    packages = read_specifications(arguments.jars or fetch_jars())
+    files = generate(read_specifications(arguments.jars or fetch_jars()))
     if GENERATED.exists():
         shutil.rmtree(GENERATED)
-    written = 0
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    print(f"{len(files)} files")
+
+
+def generate(packages: dict[str, list[Specification]]) -> dict[Path, str]:
+    """Every file that is generated, with its content."""
+    files = {GENERATED / "__init__.py": "", GENERATED / "api_table.py": api_table_source(packages)}
     for package, specifications in packages.items():
-        directory = GENERATED / package
-        directory.mkdir(parents=True)
-        (directory / "__init__.py").write_text("", encoding="utf-8")
+        files[GENERATED / package / "__init__.py"] = ""
         for specification in specifications:
-            path = directory / f"{snake_case(specification.name)}.py"
-            path.write_text(module_source(specification), encoding="utf-8")
-            written += 1
-    (GENERATED / "__init__.py").write_text("", encoding="utf-8")
-    (GENERATED / "api_table.py").write_text(api_table_source(packages), encoding="utf-8")
-    SCHEMAS.write_text(schemas_source(packages), encoding="utf-8")
-    print(f"{written} messages in {len(packages)} packages")
+            files[GENERATED / package / f"{snake_case(specification.name)}.py"] = module_source(specification)
+    files[SCHEMAS] = schemas_source(packages)
+    return files
 
 
 def read_specifications(jars: Path) -> dict[str, list[Specification]]:

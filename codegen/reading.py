@@ -91,7 +91,8 @@ class ReadEmitter:
         else:
             self._variable(field, lambda expression: f"{target} = {expression}", context, nullable=field.nullable)
 
-    def _nested(self, field: Field, target: str, context: Versions) -> None:
+    def _nested(self, field: Field, target: str, context: Versions, *, tagged: bool = False) -> None:
+        """A struct; one that may be null has a marker before it. Null is negative, but zero among tagged fields."""
         assert field.struct is not None
         nullable = bool(field.nullable & context)
         assert not nullable or field.nullable.covers(context), field.name
@@ -106,7 +107,7 @@ class ReadEmitter:
             read()
             return
         self.body.add("n = buf[pos]", "pos += 1")
-        with self.body.block("if n > 127:"):
+        with self.body.block("if n == 0:" if tagged else "if n > 127:"):
             self.body.add(f"{target} = None")
         with self.body.block("else:"):
             read()
@@ -253,12 +254,18 @@ class ReadEmitter:
                     condition = self.scope.condition(field.tagged, context)
                     extra = "" if condition is None else f" and {condition}"
                     with self.body.block(f"{word} {tag} == {field.tag}{extra}:"):
-                        self._plain_fields([field], var, field.tagged & context)
+                        self._tagged_value(field, var, field.tagged & context)
                     word = "elif"
                 with self.body.block("else:"):
                     self.body.add(f"pos = {stop}")
                 with self.body.block(f"if pos != {stop}:"):
                     self.body.add(f"raise bad_tag({tag})")
+
+    def _tagged_value(self, field: Field, var: str, context: Versions) -> None:
+        if field.struct is not None and not field.is_array:
+            self._nested(field, f"{var}.{field.attribute}", context, tagged=True)
+        else:
+            self._plain_fields([field], var, context)
 
 
 FIXED_SIZE = {"h": 2, "i": 4}

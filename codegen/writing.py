@@ -97,7 +97,8 @@ class WriteEmitter:
             with self.body.block(f"if not {condition}:"):
                 self.body.add(f'raise null_not_allowed("{field.attribute}", version)')
         if field.struct is not None and not field.is_array:
-            self.body.add(f"{self.buf}.append(255)")
+            # Kafka marks a null struct with -1, but with zero where the struct is a tagged field.
+            self.body.add(f"{self.buf}.append({0 if field.tagged & context else 255})")
             return
         classic = r"\xff\xff" if field.type == "string" and not field.is_array else r"\xff\xff\xff\xff"
         self._either(

@@ -181,7 +181,7 @@ class ConsumerGroupMemberMetadataValue(WireMessage):
                 if has_classic_member_metadata:
                     body = bytearray()
                     if self.classic_member_metadata is None:
-                        body.append(255)
+                        body.append(0)
                     else:
                         body.append(1)
                         classic_member_metadata = self.classic_member_metadata
@@ -315,7 +315,7 @@ class ConsumerGroupMemberMetadataValue(WireMessage):
                     if tag == 0:
                         n = buf[pos]
                         pos += 1
-                        if n > 127:
+                        if n == 0:
                             self.classic_member_metadata = None
                         else:
                             classic_member_metadata = new(ClassicMemberMetadata)
