@@ -200,11 +200,14 @@ def _read_headers(body: bytes, position: int, end: int) -> tuple[tuple[Header, .
     return tuple(headers), position
 
 
-def scan_keys(body: bytes, count: int) -> list[KeyedSlice]:
-    """Key, tombstone flag and position of every record of an unpacked body; headers are walked only when present."""
+def scan_keys(body: bytes, count: int, position: int = 0, *, to_end: bool = True) -> list[KeyedSlice]:
+    """Key, tombstone flag and place of `count` records of an unpacked body; headers are walked only when present.
+
+    A long body can be scanned in parts: each begins at the `position` where the part before ended, and only the last
+    one must reach `to_end`.
+    """
     found: list[KeyedSlice] = []
     body_end = len(body)
-    position = 0
     try:
         for _ in range(count):
             start = position
@@ -267,7 +270,7 @@ def scan_keys(body: bytes, count: int) -> list[KeyedSlice]:
             found.append(((offset >> 1) ^ -(offset & 1), key, size != 1, start, end))
     except IndexError:
         raise CorruptRecords("the batch ends inside a record") from None
-    if position != body_end:
+    if to_end and position != body_end:
         raise CorruptRecords(f"{body_end - position} bytes after the last of {count} records")
     return found
 
