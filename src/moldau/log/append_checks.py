@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from moldau.log.config import LogConfig
+from moldau.log.config import LONG_MAX, LogConfig
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import (
     ATTRIBUTES,
@@ -28,8 +28,14 @@ from moldau.records.batch import (
     BatchHeader,
     seal,
 )
+from moldau.records.builder import recompress
+from moldau.records.compression import Codec, CorruptRecords
+from moldau.records.validation import TimestampLimits, validate_records
 
 _LARGEST_CODEC = 4
+_CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+# A batch that unpacks to more than this is an attack: no client builds one.
+_MAX_UNPACKED = 256 << 20
 # The smallest message set entry any format ever had; anything shorter is not a message at all.
 _SMALLEST_ENTRY = 14
 
@@ -112,15 +118,44 @@ def check_replicated(header: BatchHeader, batch: memoryview, name: str) -> None:
 
 
 def prepare_specially(records: memoryview, config: LogConfig, now_ms: int, name: str) -> tuple[memoryview, int, int]:
-    """Do what the topic's settings ask for beyond the header: gives (batch to write, its timestamp, append time)."""
+    """Do what the topic's settings ask for beyond the header: gives (batch to write, its timestamp, append time).
+
+    Records are opened only for settings that need it: keys of a compacted topic, a limit for old timestamps, or
+    `deep_validation`. Stamping with the append time and another codec change the batch, never its offsets.
+    """
     header = BatchHeader(records)
-    log_append_time = config.message_timestamp_type == "LogAppendTime"
-    if not log_append_time and header.max_timestamp - now_ms > config.message_timestamp_after_max_ms:
+    stamp = config.message_timestamp_type == "LogAppendTime"
+    limits = TimestampLimits(now_ms, config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms)
+    if config.cleanup_compact or config.deep_validation or limits.before_max_ms < LONG_MAX:
+        validate_records(
+            records,
+            header,
+            require_keys=config.cleanup_compact,
+            timestamps=None if stamp else limits,
+            max_decompressed=_MAX_UNPACKED,
+        )
+    elif not stamp and header.max_timestamp - now_ms > limits.after_max_ms:
         refuse_timestamp(header.max_timestamp, now_ms, config, name)
-    if log_append_time:
-        stamped = bytearray(records)
-        ATTRIBUTES.pack_into(stamped, ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME_BIT)
-        MAX_TIMESTAMP.pack_into(stamped, MAX_TIMESTAMP_AT, now_ms)
-        seal(stamped)
-        return memoryview(stamped), now_ms, now_ms
-    return records, header.max_timestamp, -1
+    batch: memoryview | bytes = records
+    if config.compression_type != "producer":
+        codec = _CODECS[config.compression_type]
+        if codec != header.codec:
+            batch = _recompressed(records, codec, config, name)
+            header = BatchHeader(batch)
+    if not stamp:
+        return memoryview(batch), header.max_timestamp, -1
+    stamped = bytearray(batch)
+    ATTRIBUTES.pack_into(stamped, ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME_BIT)
+    MAX_TIMESTAMP.pack_into(stamped, MAX_TIMESTAMP_AT, now_ms)
+    seal(stamped)
+    return memoryview(stamped), now_ms, now_ms
+
+
+def _recompressed(records: memoryview, codec: int, config: LogConfig, name: str) -> bytes:
+    try:
+        batch = recompress(records, codec, config.compression_level, max_size=_MAX_UNPACKED)
+    except CorruptRecords as error:
+        raise ApiError(ErrorCode.INVALID_RECORD, f"{error} ({name})") from error
+    if len(batch) > config.max_message_bytes:
+        refuse_size(len(batch), config.max_message_bytes, name)
+    return batch

@@ -149,10 +149,12 @@ class Flusher:
         self.recovery_point = min(self.recovery_point, end_offset)
         self._log.flush_point_moved(self.next_offset)
 
-    def flush_for_close(self) -> None:
+    def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def flush_for_close(self) -> None:
         if self.recovery_point < self._log.log_end_offset:
             self._flush_now()
         else:

@@ -1,32 +1,41 @@
-"""One partition's log: appending, reading, and everything that must stay true between the two.
+"""One partition's log: every change to it, and everything that must stay true while it changes.
 
-Decides offsets, when a segment is full, what may be read and what is durable. Segments and indexes below do the
-finding; `loading.py` opens a directory, `retention.py` shortens the front, `truncation.py` the end. It never decides
-what is committed: whoever replicates sets `high_watermark`.
+Decides offsets, when a segment is full, which producers may append, what is durable and what is removed. Finding and
+reading is `readable_log.py`, opening a directory is `loading.py`. It never decides what is committed: whoever
+replicates the partition sets `high_watermark`.
 
-`append_as_leader` and `read` run once per request and partition and are written for speed: one header unpack, one
-checksum, one write; one read. Everything unusual is tested in bulk and explained elsewhere.
+`append_as_leader` runs once per request and partition and is written for speed: one header unpack, one checksum, one
+write. Everything unusual is tested in bulk and explained in `append_checks.py`.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable
-from operator import attrgetter
 from random import Random
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from crc32c import crc32c
 
-from moldau.log import append_checks
+from moldau.log import append_checks, retention, truncation
+from moldau.log.batch_append import append_own, append_replicated
 from moldau.log.config import LONG_MAX, LogConfig
-from moldau.log.errors import CorruptIndex, LogDirFailure
+from moldau.log.errors import LogDirFailure
 from moldau.log.flushing import Flusher
 from moldau.log.loading import LoadedLog, load_log
+from moldau.log.names import LEADER_EPOCH_CHECKPOINT
 from moldau.log.offset_index import MAX_RELATIVE_OFFSET
-from moldau.log.producer_state import AppendedBatch, Origin, ProducerState, VerificationGuard
-from moldau.log.segment import Segment, walk_to
-from moldau.ports import Buffer, Clock, Disk
+from moldau.log.producer_state import (
+    AppendedBatch,
+    CompletedTransaction,
+    Origin,
+    ProducerEntry,
+    ProducerState,
+    VerificationGuard,
+)
+from moldau.log.readable_log import ReadableLog
+from moldau.log.segment import Segment
+from moldau.log.transaction_index import AbortedTransaction
+from moldau.ports import Buffer, Clock, Disk, File
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import (
     ATTRIBUTES_AT,
@@ -43,16 +52,12 @@ from moldau.records.batch import (
     BatchHeader,
 )
 
-T = TypeVar("T")
-
 _unpack_header = HEADER.unpack_from
 _pack_leader_fields = LEADER_FIELDS.pack
-_base_offset_of = attrgetter("base_offset")
 
 NO_TIMESTAMP = -1
 _FORBIDDEN_BITS = CONTROL_BIT | LOG_APPEND_TIME_BIT
-# Positions of so many recently read offsets are remembered for readers that go on where they stopped.
-_REMEMBERED_POSITIONS = 64
+_NO_EPOCH_LIMIT = 2**31 - 1
 
 
 class AppendInfo(NamedTuple):
@@ -67,49 +72,26 @@ class AppendInfo(NamedTuple):
     duplicate: bool
 
 
-class FetchData(NamedTuple):
-    """Whole batches as they stand in the log. The first may begin before the offset that was asked for."""
-
-    records: Buffer
-    segment_base_offset: int
-    position: int
-
-
-EMPTY_READ = FetchData(b"", -1, -1)
-
-
-class PartitionLog:
+class PartitionLog(ReadableLog):
     """The log of one partition in one log directory."""
 
     __slots__ = (
-        "_active",
-        "_append_position",
-        "_appended_at",
         "_config_special",
-        "_disk",
         "_epoch",
-        "_failed",
+        "_file",
         "_flush_at",
         "_flusher",
         "_max_message_bytes",
         "_max_timestamp_ahead",
-        "_positions",
         "_producers",
         "_random",
         "_roll_offset",
         "_roll_size",
         "_roll_timestamp",
         "clock",
-        "config",
-        "directory",
-        "epochs",
-        "failure",
-        "high_watermark",
-        "log_end_offset",
-        "log_start_offset",
-        "name",
+        "disk",
+        "leaving",
         "partition",
-        "segments",
         "snapshots",
         "topic",
         "topic_id",
@@ -130,36 +112,35 @@ class PartitionLog:
         failed: Callable[[LogDirFailure], None] | None = None,
     ) -> None:
         """Use `PartitionLog.open`."""
-        self._disk = disk
+        super().__init__(
+            directory,
+            f"{topic}-{partition}",
+            config,
+            loaded.segments,
+            loaded.epochs,
+            loaded.log_start_offset,
+            loaded.log_end_offset,
+            failed,
+        )
+        self.disk = disk
         self.clock = clock
         self._random = random
-        self._failed = failed
-        self.failure: LogDirFailure | None = None
-        self.directory = directory
         self.topic = topic
         self.partition = partition
         self.topic_id = topic_id
-        self.name = f"{topic}-{partition}"
-        self.segments = loaded.segments
-        self._active = loaded.segments[-1]
-        self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = loaded.log_end_offset
-        # How far records are committed; set by whoever replicates this partition.
-        self.high_watermark = loaded.log_start_offset
-        self.epochs = loaded.epochs
-        self._epoch = -2
         self.snapshots = loaded.snapshots
         # Loaded when a producer first matters.
         self._producers: ProducerState | None = loaded.producers
-        self._flusher = Flusher(self, loaded.recovery_point)
-        # Where the latest append began, for readers that wait at the end of the log.
-        self._appended_at = -1
-        self._append_position = 0
-        self._positions: dict[int, tuple[Segment, int]] = {}
+        # Segments whose files are marked as deleted and will be removed shortly.
+        self.leaving: list[Segment] = []
+        self._epoch = -2
+        # The active segment's file; set whenever the limits below are.
+        self._file: File = loaded.segments[-1].file
         # Beyond any of these the active segment must be looked at before the next append; the first one always.
         self._roll_size = -1
         self._roll_timestamp = -1
         self._roll_offset = -1
+        self._flusher = Flusher(self, loaded.recovery_point)
         self.reconfigure(config)
 
     @classmethod
@@ -300,12 +281,12 @@ class PartitionLog:
         segment = self._active
         position = segment.size
         if position + size > self._roll_size or timestamp > self._roll_timestamp or last_offset > self._roll_offset:
-            segment = self._segment_for(size, timestamp, last_offset, now)
+            segment = self.segment_for(size, timestamp, last_offset, now)
             position = segment.size
         if leader_epoch != self._epoch:
             self._begin_epoch(leader_epoch)
         try:
-            segment.file.append((_pack_leader_fields(first_offset, length, leader_epoch), records[LEADER_FIELDS_SIZE:]))
+            self._file.append((_pack_leader_fields(first_offset, length, leader_epoch), records[LEADER_FIELDS_SIZE:]))
         except OSError as error:
             raise self.disk_failed(error) from error
         if timestamp > segment.max_timestamp:
@@ -337,250 +318,149 @@ class PartitionLog:
             True,
         )
 
+    def append_own(
+        self,
+        records: Buffer,
+        leader_epoch: int,
+        *,
+        guard: VerificationGuard | None = None,
+        transaction_version: int = -1,
+    ) -> AppendInfo:
+        """Append batches this broker made itself, as leader: a coordinator's records, transaction markers.
+
+        Offsets and epoch are assigned here. Producer epochs are checked, sequence numbers are not.
+        """
+        view = memoryview(records)
+        return self.guarded(lambda: append_own(self, view, leader_epoch, guard, transaction_version))
+
+    def append_as_follower(self, records: Buffer, leader_epoch: int = _NO_EPOCH_LIMIT) -> AppendInfo | None:
+        """Append what the leader sent, offsets and epochs as they are; None when no whole batch came.
+
+        A batch of a later epoch than `leader_epoch` is left out with what follows it: that leader is not ours yet.
+        """
+        return self.guarded(lambda: append_replicated(self, memoryview(records), leader_epoch))
+
+    def written(self, segment: Segment, position: int, size: int, header: BatchHeader) -> None:
+        """Account for one batch that was written at this place by other means than `append_as_leader`."""
+        last_offset = header.last_offset
+        segment.note_timestamp(header.max_timestamp, last_offset)
+        if segment.bytes_since_index > self.config.index_interval_bytes:
+            self._index(segment, last_offset, position)
+        segment.bytes_since_index += size
+        segment.size = position + size
+        self._appended_at = header.base_offset
+        self._append_position = position
+        self.log_end_offset = last_offset + 1
+        if last_offset >= self._flush_at:
+            self._flusher.appended()
+
+    def end_transaction(self, completed: CompletedTransaction) -> None:
+        """A marker was written: an abort goes to the index, then the transaction is over."""
+        if completed.aborted:
+            stable = self.producers.last_stable_offset(completed)
+            self._active.transactions.append(
+                AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+            )
+        self.producers.complete(completed)
+
     def _index(self, segment: Segment, last_offset: int, position: int) -> None:
         segment.add_index_entries(last_offset, position)
         if segment.indexes_full(self.config.segment_index_bytes):
             self._roll_size = -1
 
+    def begin_leader_epoch(self, leader_epoch: int) -> None:
+        """Batches of a new epoch begin at the end of the log."""
+        self.guarded(lambda: self._begin_epoch(leader_epoch))
+
     def _begin_epoch(self, leader_epoch: int) -> None:
         self.epochs.assign(leader_epoch, self.log_end_offset)
         self._epoch = leader_epoch
 
-    def begin_leader_epoch(self, leader_epoch: int) -> None:
-        """This replica leads from here on in a new epoch."""
-        self._guarded(lambda: self._begin_epoch(leader_epoch))
-
     # ---- segments
 
-    @property
-    def active_segment(self) -> Segment:
-        return self._active
+    def segment_for(self, size: int, timestamp: int, last_offset: int, now: int) -> Segment:
+        """The segment that takes these bytes: the active one, or a new one when it is full, old or out of numbers."""
+        return self.guarded(lambda: self._segment_for(size, timestamp, last_offset, now))
 
     def _segment_for(self, size: int, timestamp: int, last_offset: int, now: int) -> Segment:
-        """The segment that takes these bytes: the active one, or a new one when it is full, old or out of numbers."""
-        if self.failure is not None:
-            raise self.failure
-        try:
-            segment = self._active
-            config = self.config
-            if size > config.segment_bytes:
-                raise ApiError(
-                    ErrorCode.RECORD_LIST_TOO_LARGE,
-                    f"{size} bytes for {self.name}; segment.bytes is {config.segment_bytes}",
-                )
-            self._readable_indexes(segment)
-            segment.resolve_timestamps()
-            first = segment.resolve_first_timestamp()
-            max_age = config.segment_ms - segment.roll_jitter_ms
-            if first is not None and first >= 0:
-                expired = segment.size > 0 and timestamp - first > max_age
-            else:
-                expired = segment.size > 0 and now - segment.created_ms > max_age
-            if (
-                expired
-                or segment.size + size > config.segment_bytes
-                or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-                or segment.indexes_full(config.segment_index_bytes)
-            ):
-                segment = self._roll(self.log_end_offset)
-                first = None
-            self._roll_size = config.segment_bytes
-            self._roll_offset = segment.base_offset + MAX_RELATIVE_OFFSET
-            if segment.size == 0:
-                # The batch about to be written is the first: age is counted from it.
-                segment.first_timestamp = first = timestamp
-            self._roll_timestamp = first + max_age if first is not None and first >= 0 else -1
-            return segment
-        except OSError as error:
-            raise self.disk_failed(error) from error
+        segment = self._active
+        config = self.config
+        if size > config.segment_bytes:
+            raise ApiError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{size} bytes for {self.name}; segment.bytes is {config.segment_bytes}",
+            )
+        self.ensure_indexes(segment)
+        segment.resolve_timestamps()
+        first = segment.resolve_first_timestamp()
+        max_age = config.segment_ms - segment.roll_jitter_ms
+        waited = timestamp - first if first is not None and first >= 0 else now - segment.created_ms
+        if (
+            (segment.size > 0 and waited > max_age)
+            or segment.size + size > config.segment_bytes
+            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+            or segment.indexes_full(config.segment_index_bytes)
+        ):
+            segment = self._roll()
+        if segment.size == 0:
+            # The batch about to be written is the first: age is counted from it.
+            segment.first_timestamp = first = timestamp
+        self._roll_size = config.segment_bytes
+        self._roll_offset = segment.base_offset + MAX_RELATIVE_OFFSET
+        # Without timestamps the clock decides, so every append has to ask.
+        self._roll_timestamp = first + max_age if first is not None and first >= 0 else -2
+        self._file = segment.file
+        return segment
+
+    def still_fits(self, end_position: int, timestamp: int, last_offset: int) -> bool:
+        """Whether the segment that was just asked for takes another batch up to here."""
+        return (
+            end_position <= self._roll_size and timestamp <= self._roll_timestamp and last_offset <= self._roll_offset
+        )
 
     def roll(self) -> Segment:
         """Begin a new segment at the end of the log, unless the active one is empty."""
-        return self._guarded(lambda: self._roll(self.log_end_offset))
+        return self.guarded(self._roll)
 
-    def _roll(self, base_offset: int) -> Segment:
+    def _roll(self) -> Segment:
         old = self._active
+        base_offset = self.log_end_offset
         if old.size == 0 and old.base_offset == base_offset:
             return old
-        self._readable_indexes(old)
+        self.ensure_indexes(old)
         old.write_indexes()
         if self.config.preallocate:
             old.file.truncate(old.size)
         self.snapshots.take(base_offset, self.producers)
         old.retire()
-        new = self._create_segment(base_offset)
-        self.segments.append(new)
-        self._active = new
-        self._roll_size = -1
+        if old.size == 0:
+            # An empty segment cannot stand beside another one: nothing tells where it ends.
+            self.segments.remove(old)
+            old.remove()
+        self.add_active_segment(base_offset)
         self._flusher.rolled(base_offset)
-        return new
+        return self._active
 
-    def _create_segment(self, base_offset: int) -> Segment:
+    def add_active_segment(self, base_offset: int) -> None:
+        """Create the segment that appends go to from here on."""
         config = self.config
-        return Segment.create(
-            self._disk,
+        new = Segment.create(
+            self.disk,
             self.directory,
             base_offset,
             now_ms=self.clock.now_ms(),
             preallocate=config.segment_bytes if config.preallocate else 0,
             jitter_ms=config.segment_jitter(self._random),
         )
+        self.segments.append(new)
+        self.use_active_segment()
 
-    def _readable_indexes(self, segment: Segment) -> None:
-        """Make sure the segment's index files can be used; they are made again when they cannot."""
-        try:
-            segment.check_indexes()
-        except CorruptIndex:
-            segment.rebuild_indexes(self.config.index_interval_bytes)
-            if segment is not self._active:
-                segment.retire()
-
-    def segment_of(self, offset: int) -> Segment:
-        """The segment that has this offset, if any has it."""
-        if offset >= self._active.base_offset:
-            return self._active
-        return self.segments[max(bisect_right(self.segments, offset, key=_base_offset_of) - 1, 0)]
-
-    @property
-    def size(self) -> int:
-        """Bytes of all segments' batches."""
-        return sum(segment.size for segment in self.segments)
-
-    # ---- reading
-
-    def read(
-        self, offset: int, max_bytes: int, *, max_offset: int | None = None, min_one_message: bool = True
-    ) -> FetchData:
-        """Whole batches from the one that has `offset` on, before `max_offset`, of at most `max_bytes` together.
-
-        With `min_one_message` the first batch is given even when it is larger than `max_bytes`. Raises ApiError
-        OFFSET_OUT_OF_RANGE outside of [log start, log end].
-        """
-        end_offset = self.log_end_offset
-        if offset < self.log_start_offset or offset > end_offset:
-            raise ApiError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} of {self.name}, which has {self.log_start_offset} to {end_offset}",
-            )
-        if max_offset is None or max_offset > end_offset:
-            max_offset = end_offset
-        if offset >= max_offset:
-            return EMPTY_READ
-        try:
-            return self._read(offset, max_bytes, max_offset, min_one_message)
-        except OSError as error:
-            raise self.disk_failed(error) from error
-
-    def _read(self, offset: int, max_bytes: int, max_offset: int, min_one_message: bool) -> FetchData:
-        if offset == self._appended_at:
-            segment, start, exact = self._active, self._append_position, True
-        else:
-            known = self._positions.get(offset)
-            if known is not None:
-                segment, start = known
-                exact = True
-            else:
-                segment = self.segment_of(offset)
-                start = self._position_before(segment, offset)
-                exact = False
-        while True:
-            end = self._end_position(segment, max_offset)
-            data = self._read_segment(segment, offset, start, exact, end, max_bytes, max_offset, min_one_message)
-            if data is not None:
-                return data
-            # Compaction may leave the end of a segment's range without records: go on in the next one.
-            i = bisect_right(self.segments, segment.base_offset, key=_base_offset_of)
-            if i >= len(self.segments) or self.segments[i].base_offset >= max_offset:
-                return EMPTY_READ
-            segment, start, exact = self.segments[i], 0, False
-
-    def _read_segment(
-        self,
-        segment: Segment,
-        offset: int,
-        start: int,
-        exact: bool,
-        end: int,
-        max_bytes: int,
-        max_offset: int,
-        min_one_message: bool,
-    ) -> FetchData | None:
-        if start >= end:
-            return None
-        want = max_bytes if exact else max_bytes + 2 * self.config.index_interval_bytes
-        want = max(want, HEADER_SIZE)
-        data: Buffer = segment.file.read(start, min(want, end - start))
-        at = 0
-        if not exact:
-            at, found = walk_to(data, 0, offset)
-            if not found:
-                if at == 0 or start + at >= end:
-                    return None
-                return self._read_segment(
-                    segment, offset, start + at, False, end, max_bytes, max_offset, min_one_message
-                )
-        complete = start + len(data) == end
-        if complete and len(data) - at <= max_bytes:
-            if end == segment.size and segment is self._active:
-                self._remember(self.log_end_offset, segment, end)
-            elif end < segment.size:
-                self._remember(max_offset, segment, end)
-            return FetchData(memoryview(data)[at:] if at else data, segment.base_offset, start + at)
-        cut, next_offset = segment.cut_before(data, start, at, min(at + max_bytes, len(data)))
-        if cut == at:
-            if not min_one_message:
-                return EMPTY_READ
-            return self._read_one(segment, data, start, at)
-        self._remember(next_offset, segment, start + cut)
-        return FetchData(memoryview(data)[at:cut], segment.base_offset, start + at)
-
-    def _read_one(self, segment: Segment, data: Buffer, start: int, at: int) -> FetchData:
-        """The first batch alone: it is larger than what was asked for."""
-        if len(data) - at < HEADER_SIZE:
-            data, start, at = segment.file.read(start + at, HEADER_SIZE), start + at, 0
-        header = BatchHeader(data, at)
-        if at + header.size > len(data):
-            data, start, at = segment.file.read(start + at, header.size), start + at, 0
-        self._remember(header.next_offset, segment, start + at + header.size)
-        return FetchData(memoryview(data)[at : at + header.size], segment.base_offset, start + at)
-
-    def _position_before(self, segment: Segment, offset: int) -> int:
-        try:
-            return segment.offset_index.position_before(offset - segment.base_offset)
-        except CorruptIndex:
-            segment.rebuild_indexes(self.config.index_interval_bytes)
-            return segment.offset_index.position_before(offset - segment.base_offset)
-
-    def _end_position(self, segment: Segment, max_offset: int) -> int:
-        """Where records at or after `max_offset` begin in this segment."""
-        if max_offset >= self.log_end_offset:
-            return segment.size
-        if segment is not self._active:
-            i = bisect_right(self.segments, segment.base_offset, key=_base_offset_of)
-            if i < len(self.segments) and self.segments[i].base_offset <= max_offset:
-                return segment.size
-        if max_offset == self._appended_at and segment is self._active:
-            return self._append_position
-        known = self._positions.get(max_offset)
-        if known is not None and known[0] is segment:
-            return known[1]
-        self._position_before(segment, max_offset)
-        position = segment.locate(max_offset)
-        if position is None:
-            return segment.size
-        self._remember(max_offset, segment, position)
-        return position
-
-    def _remember(self, offset: int, segment: Segment, position: int) -> None:
-        positions = self._positions
-        if offset not in positions and len(positions) >= _REMEMBERED_POSITIONS:
-            del positions[next(iter(positions))]
-        positions[offset] = (segment, position)
-
-    def forget_positions(self) -> None:
-        """Segments were cut or replaced: nothing remembered about them holds."""
-        self._positions.clear()
-        self._appended_at = -1
+    def use_active_segment(self) -> None:
+        """The last segment is another one, or shorter than it was: look at it before the next append."""
+        self._active = self.segments[-1]
+        self._file = self._active.file
+        self._roll_size = -1
+        self.forget_positions()
 
     # ---- producers and transactions
 
@@ -588,16 +468,83 @@ class PartitionLog:
     def producers(self) -> ProducerState:
         producers = self._producers
         if producers is None:
-            producers = self._producers = self.snapshots.restore(
-                self.name, self.segments, self.log_end_offset, self.clock.now_ms(), self.config
+            producers = self._producers = self.guarded(
+                lambda: self.snapshots.restore(
+                    self.name, self.segments, self.log_end_offset, self.clock.now_ms(), self.config
+                )
             )
         return producers
+
+    def forget_producers(self) -> None:
+        """The log was cut: what producers wrote must be found out again."""
+        self._producers = None
+
+    def active_producers(self) -> list[ProducerEntry]:
+        return list(self.producers.producers.values())
+
+    def remove_expired_producers(self, now: int) -> None:
+        if self._producers is not None:
+            self._producers.remove_expired(now, self.config.producer_id_expiration_ms)
 
     @property
     def last_stable_offset(self) -> int:
         """How far a reader of committed records may go: before the first transaction that is still open."""
-        first = self.producers.first_unstable_offset(self.high_watermark)
+        producers = self._producers
+        if producers is None:
+            producers = self.producers
+        if not producers.has_unstable:
+            return self.high_watermark
+        first = producers.first_unstable_offset(self.high_watermark)
         return self.high_watermark if first is None else min(first, self.high_watermark)
+
+    def start_verification(
+        self, producer_id: int, sequence: int, epoch: int, *, supports_epoch_bump: bool = False
+    ) -> VerificationGuard | None:
+        """Before a transaction's first batch: the proof to append it with once the coordinator confirmed.
+
+        None when nothing needs to be verified, because the transaction is open here or verification is off.
+        """
+        if not self.config.transaction_verification:
+            return None
+        return self.producers.start_verification(
+            producer_id, sequence, epoch, self.clock.now_ms(), supports_epoch_bump=supports_epoch_bump
+        )
+
+    def has_ongoing_transaction(self, producer_id: int, epoch: int) -> bool:
+        return self.producers.has_ongoing_transaction(producer_id, epoch)
+
+    # ---- shortening
+
+    def truncate_to(self, offset: int) -> bool:
+        """Remove everything at or after `offset`; whether anything was removed."""
+        return self.guarded(lambda: truncation.truncate_to(self, offset))
+
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+        """Remove everything; the next record gets `offset`."""
+        self.guarded(lambda: truncation.truncate_fully(self, offset, log_start_offset))
+
+    def truncated(self, end_offset: int) -> None:
+        """The log ends here now: bring what depends on it in line."""
+        self.log_end_offset = end_offset
+        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self.high_watermark = min(self.high_watermark, end_offset)
+        self.epochs.truncate_from_end(end_offset)
+        self._epoch = -2
+        self._flusher.truncated(end_offset)
+        self.forget_producers()
+        self.use_active_segment()
+
+    def delete_records(self, before: int) -> int:
+        """Move the log start offset up to `before`; gives the log start offset. Files go with the next retention."""
+        return self.guarded(lambda: retention.delete_records(self, before))
+
+    def delete_old_segments(self, now: int) -> int:
+        """Remove the segments that retention by time, by size or by log start offset does not keep; how many."""
+        return self.guarded(lambda: retention.delete_old_segments(self, now))
+
+    def replace_segments(self, new: list[Segment], old: list[Segment]) -> None:
+        """Put compacted segments (named .cleaned, complete and synced) in the place of the ones they come from."""
+        self.guarded(lambda: retention.replace_segments(self, new, old))
 
     # ---- durability
 
@@ -618,38 +565,55 @@ class PartitionLog:
     def flush_point_moved(self, next_offset: int) -> None:
         self._flush_at = next_offset
 
+    def checkpoint(self) -> None:
+        """Write down what only memory knows of the active segment, so that less is found out again after a crash."""
+
+        def write() -> None:
+            self.ensure_indexes(self._active)
+            self._active.offset_index.write()
+            self._active.time_index.write()
+            self.epochs.write(sync=False)
+
+        self.guarded(write)
+
     def close(self, *, clean: bool = True) -> None:
         """Let go of every file. A clean close leaves nothing to recover; after a disk failure only files are closed."""
         try:
             if clean and self.failure is None:
-                self._flusher.flush_for_close()
-                if self.snapshots.offsets or (self._producers is not None and self._producers.producers):
-                    self.snapshots.take(self.log_end_offset, self.producers)
-                self._readable_indexes(self._active)
-                self._active.write_indexes()
-                if self.config.preallocate:
-                    self._active.file.truncate(self._active.size)
-        except OSError as error:
-            raise self.disk_failed(error) from error
+                self.guarded(self._write_for_close)
         finally:
+            self._flusher.stop()
             for segment in self.segments:
                 segment.close_file()
                 segment.unmap()
 
-    # ---- failure
+    def _write_for_close(self) -> None:
+        active = self._active
+        self._flusher.flush_for_close()
+        if self.snapshots.offsets or (self._producers is not None and self._producers.producers):
+            self.snapshots.take(self.log_end_offset, self.producers)
+        self.ensure_indexes(active)
+        active.write_indexes()
+        if self.config.preallocate:
+            active.file.truncate(active.size)
+
+    def rename_directory(self, directory: str) -> None:
+        """Move the whole partition to another name (to be deleted, or to take a current replica's place)."""
+
+        def move() -> None:
+            for segment in self.segments + self.leaving:
+                segment.close_file()
+                segment.unmap()
+            self.disk.rename(self.directory, directory)
+            self.directory = directory
+            for segment in self.segments + self.leaving:
+                segment.moved(directory)
+            self.snapshots.directory = directory
+            self.epochs.path = f"{directory}/{LEADER_EPOCH_CHECKPOINT}"
+            self.use_active_segment()
+
+        self.guarded(move)
 
     def disk_failed(self, error: OSError) -> LogDirFailure:
-        """Note that the disk failed; no append succeeds from here on. Gives the exception to raise."""
-        failure = self.failure
-        if failure is None:
-            failure = self.failure = LogDirFailure(self.directory, error)
-            self._roll_size = -1
-            if self._failed is not None:
-                self._failed(failure)
-        return failure
-
-    def _guarded(self, call: Callable[[], T]) -> T:
-        try:
-            return call()
-        except OSError as error:
-            raise self.disk_failed(error) from error
+        self._roll_size = -1
+        return super().disk_failed(error)

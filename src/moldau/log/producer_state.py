@@ -312,6 +312,10 @@ class ProducerState:
 
     # ---- transactions
 
+    @property
+    def has_unstable(self) -> bool:
+        return bool(self._ongoing) or bool(self._unreplicated)
+
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The first offset of a transaction that is open, or whose end is not committed yet."""
         if self._unreplicated:
