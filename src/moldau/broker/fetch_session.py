@@ -15,7 +15,7 @@ from moldau.protocol.generated.wire.fetch_request import FetchRequest
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 MAX_EPOCH = 2**31 - 1
-# A session may be pushed out by a newcomer once it was idle this long (Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS).
+# A session may be pushed out by a newcomer once it was idle this long.
 EVICTION_IDLE_MS = 120_000
 
 TopicKey = bytes  # the topic's name, or its id from version 13 on
@@ -134,6 +134,10 @@ class FetchSessionCache:
             topic_key = topic.topic_id if uses_ids else topic.topic.encode()
             for index in topic.partitions:
                 partitions.pop((topic_key, index), None)
+        if not partitions:
+            # A session about nothing is closed; the reader learns so from the session id 0 in the answer.
+            del self._sessions[session.session_id]
+            return FetchContext({})
         return FetchContext(partitions, session=session, incremental=True)
 
     def _create(self, uses_ids: bool) -> FetchSession | None:

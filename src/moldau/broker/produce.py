@@ -11,12 +11,13 @@ import logging
 from collections.abc import Callable
 from struct import Struct
 
+from moldau.broker.authorization import Guard, Operation, ResourceKind
 from moldau.broker.context import Caller
 from moldau.broker.router import Outcome
 from moldau.ports import Clock, Pending, Timer
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.frames import encode_response
-from moldau.protocol.wire import ProtocolError
+from moldau.protocol.wire import ProtocolError, WireMessage
 from moldau.replication.partition import Partition
 from moldau.replication.partition_table import PartitionTable
 
@@ -28,6 +29,11 @@ _ACKS_TIMEOUT = Struct(">hi")
 _OK_V3 = Struct(">ihqq")
 _OK_V5 = Struct(">ihqqq")
 _ADMIN_CLIENT = "__admin_client"
+_ZSTD_SINCE = 7
+_ZSTD = 4
+# Where a batch's codec is: the low bits of the second byte of its attributes.
+_CODEC_AT = 22
+_CODEC_MASK = 7
 INTERNAL_TOPICS = frozenset({b"__consumer_offsets", b"__transaction_state", b"__share_group_state"})
 
 
@@ -69,11 +75,13 @@ class ProduceHandler:
         self,
         partitions: PartitionTable,
         clock: Clock,
-        shape_errors: Callable[[Caller, list[Topic]], object],
+        shape_errors: Callable[[Caller, list[Topic]], WireMessage],
+        guard: Guard | None = None,
     ) -> None:
         self._partitions = partitions
         self._clock = clock
         self._shape_errors = shape_errors
+        self._guard = guard
 
     def handle(self, frame: memoryview, position: int, caller: Caller) -> Outcome:
         version = caller.api_version
@@ -83,7 +91,7 @@ class ProduceHandler:
             raise ProtocolError("Produce: the request ends before acks")
         acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
         position += 6
-        request = _Request(self._partitions, caller, acks, transactional_id)
+        request = _Request(self._partitions, caller, acks, transactional_id, self._guard)
         request.walk(frame, position, version, flexible)
         if acks == 0:
             if request.failed:
@@ -121,6 +129,7 @@ class _Request:
     __slots__ = (
         "_acks",
         "_caller",
+        "_guard",
         "_partitions",
         "_transactional",
         "failed",
@@ -128,8 +137,16 @@ class _Request:
         "unsynced",
     )
 
-    def __init__(self, partitions: PartitionTable, caller: Caller, acks: int, transactional_id: bytes | None) -> None:
+    def __init__(
+        self,
+        partitions: PartitionTable,
+        caller: Caller,
+        acks: int,
+        transactional_id: bytes | None,
+        guard: Guard | None,
+    ) -> None:
         self._partitions = partitions
+        self._guard = guard
         self._caller = caller
         self._acks = acks
         self._transactional = transactional_id is not None
@@ -181,18 +198,23 @@ class _Request:
         try:
             if partition is None:
                 raise self._unknown(topic_key, result.index)
+            if self._guard is not None:
+                self._authorize(self._guard, partition)
             if not -1 <= self._acks <= 1:
                 raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
             if records is None or not len(records):
                 raise ApiError(ErrorCode.INVALID_RECORD, "a partition without records")
             if topic_key in INTERNAL_TOPICS and self._caller.client_id != _ADMIN_CLIENT:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topics are written by the broker only")
+            if self._caller.api_version < _ZSTD_SINCE:
+                _refuse_zstd(records)
             info = partition.append(records, self._acks)
         except ApiError as error:
-            self.failed = True
-            result.error = error.code
-            result.message = error.message
-            result.record_errors = error.record_errors
+            self._fail(result, error)
+            return
+        except Exception:
+            log.exception("appending to partition %d of %r failed", result.index, topic_key)
+            self._fail(result, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         result.base_offset = info.first_offset
         result.append_time = info.log_append_time
@@ -201,6 +223,16 @@ class _Request:
         result.wait_for = info.last_offset + 1
         if partition.log.needs_sync_to_commit:
             self.unsynced.append(result)
+
+    def _fail(self, result: PartitionResult, error: ApiError) -> None:
+        self.failed = True
+        result.error = error.code
+        result.message = error.message
+        result.record_errors = error.record_errors
+
+    def _authorize(self, guard: Guard, partition: Partition) -> None:
+        if not guard.allows(self._caller, Operation.WRITE, ResourceKind.TOPIC, partition.topic):
+            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def _unknown(self, topic_key: bytes, index: int) -> ApiError:
         if self._caller.api_version >= 13:
@@ -215,6 +247,12 @@ class _Request:
                 if result.error:
                     return f"{ErrorCode(result.error).name} for {topic!r}-{result.index}"
         return "no error"
+
+
+def _refuse_zstd(records: memoryview) -> None:
+    """A client this old cannot have meant it: its readers would not understand the codec."""
+    if len(records) > _CODEC_AT and records[_CODEC_AT] & _CODEC_MASK == _ZSTD:
+        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is allowed from Produce version 7 on")
 
 
 class _Committing:

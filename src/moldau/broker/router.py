@@ -1,22 +1,24 @@
 """From a frame to its handler, and from the handler's response to bytes.
 
-Decides only what every API has in common: which versions are served, how the headers look, what happens when a
-handler fails. Produce and Fetch bypass the generated messages (`raw` routes) because they carry the records.
+Decides only what every API has in common: which versions are served, how the headers look, who is let through, and
+what happens when a handler fails. Produce and Fetch bypass the generated messages (`raw` routes) because they carry
+the records.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from struct import Struct
 from time import perf_counter_ns
 from typing import Any, TypeAlias
 
+from moldau.broker.authorization import AUTHORIZATION, Guard
 from moldau.broker.context import Caller, ClientConnection
 from moldau.broker.request_metrics import RequestMetrics
 from moldau.ports import Buffer, Pending
-from moldau.protocol.api import API_TABLE, ApiKey, ApiSpec, request_header_version
+from moldau.protocol.api import API_TABLE, ApiKey, ApiSpec
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.frames import encode_response
 from moldau.protocol.wire import ProtocolError, Reader
@@ -27,8 +29,11 @@ Answer: TypeAlias = list[Buffer]
 Outcome: TypeAlias = Answer | Pending[Answer | None] | None
 Handler: TypeAlias = Callable[[Any, Caller], Any]
 RawHandler: TypeAlias = Callable[[memoryview, int, Caller], Outcome]
+Family: TypeAlias = Callable[[], Mapping[ApiKey, Handler]]
+"""Loads one module of handlers when the first of its APIs is asked for, so that a node starts at once."""
 
 _HEAD = Struct(">hhih")  # api key, api version, correlation id, length of the client id
+_NEVER_FLEXIBLE = 1 << 15
 
 
 @dataclass(slots=True)
@@ -36,38 +41,68 @@ class Route:
     """One API as this listener serves it."""
 
     spec: ApiSpec
+    max_version: int
     handler: Handler | None = None
     raw: RawHandler | None = None
-    min_version: int = -1
-    max_version: int = -1
+    family: Family | None = None
+    min_version: int = field(init=False)
+    # From this version on the request's header has tagged fields.
+    flexible_from: int = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.min_version < 0:
-            self.min_version = self.spec.min_version
-        if self.max_version < 0:
-            self.max_version = self.spec.max_version
+        self.min_version = self.spec.min_version
+        flexible_from = self.spec.flexible_from
+        self.flexible_from = _NEVER_FLEXIBLE if flexible_from is None else flexible_from
 
 
 class Router:
     """The table of what one kind of listener serves, and the way through it."""
 
-    def __init__(self, metrics: RequestMetrics) -> None:
+    def __init__(self, metrics: RequestMetrics, *, guard: Guard | None = None, unstable: bool = False) -> None:
         self.routes: dict[int, Route] = {}
         self._metrics = metrics
+        self._guard = guard
+        self._unstable = unstable
+
+    # ---- what is served
 
     def serve(self, handlers: Mapping[ApiKey, Handler]) -> None:
         for key, handler in handlers.items():
-            assert key not in self.routes, f"two handlers for {key.name}"
-            self.routes[key] = Route(API_TABLE[key], handler=handler)
+            self._add(key).handler = handler
+
+    def serve_family(self, keys: Iterable[ApiKey], family: Family) -> None:
+        """Serve these APIs with handlers that are loaded when the first of them is needed."""
+        for key in keys:
+            self._add(key).family = family
 
     def serve_raw(self, key: ApiKey, handler: RawHandler) -> None:
+        self._add(key).raw = handler
+
+    def _add(self, key: ApiKey) -> Route:
         assert key not in self.routes, f"two handlers for {key.name}"
-        self.routes[key] = Route(API_TABLE[key], raw=handler)
+        assert key in AUTHORIZATION, f"nobody decided who may use {key.name}"
+        spec = API_TABLE[key]
+        route = self.routes[key] = Route(spec, spec.max_version if self._unstable else spec.max_stable_version)
+        return route
+
+    def _load(self, route: Route) -> Handler:
+        family = route.family
+        assert family is not None, f"{route.spec.name} has no handler"
+        for key, handler in family().items():
+            loaded = self.routes.get(key)
+            if loaded is not None and loaded.family is family:
+                loaded.handler = handler
+                loaded.family = None
+        assert route.handler is not None, f"the family of {route.spec.name} does not handle it"
+        return route.handler
+
+    # ---- one request
 
     def dispatch(self, frame: memoryview, connection: ClientConnection) -> Outcome:
         """Answer one request. ProtocolError means that the connection must be closed."""
         started = perf_counter_ns()
-        if len(frame) < _HEAD.size:
+        size = len(frame)
+        if size < 10:
             raise ProtocolError("a request shorter than its own header")
         api_key, version, correlation_id, client_id_length = _HEAD.unpack_from(frame)
         route = self.routes.get(api_key)
@@ -75,84 +110,89 @@ class Router:
             if api_key == ApiKey.API_VERSIONS and route is not None:
                 return self._unsupported_api_versions(route, correlation_id, connection)
             raise ProtocolError(f"{_name(api_key)} version {version} is not served on {connection.listener_name}")
-        position = _HEAD.size
+        position = 10
         if client_id_length >= 0:
             position += client_id_length
-            if position > len(frame):
+            if position > size:
                 raise ProtocolError("the client id reaches beyond the request")
-            raw_id = frame[_HEAD.size : position]
-            client_id: str | None = _client_id(raw_id, connection)
+            client_id: str | None = _client_id(frame[10:position], connection)
         else:
             client_id = None
-        if request_header_version(api_key, version) >= 2:
-            position = _skip_header_tags(frame, position)
+        if version >= route.flexible_from:
+            if position < size and frame[position] == 0:
+                position += 1
+            else:
+                position = _skip_header_tags(frame, position)
         caller = Caller(connection, api_key, version, correlation_id, client_id)
         if route.raw is not None:
-            outcome = route.raw(frame, position, caller)
+            outcome = self._call_raw(route.raw, frame, position, caller)
         else:
             outcome = self._call(route, frame, position, caller)
         if type(outcome) is Pending and not outcome.done:
             metrics = self._metrics
-            outcome.then(lambda _: metrics.record(api_key, started, len(frame)))
+            outcome.then(lambda _: metrics.record(api_key, started, size))
         else:
-            self._metrics.record(api_key, started, len(frame))
+            self._metrics.record(api_key, started, size)
         return outcome
 
+    def _call_raw(self, handler: RawHandler, frame: memoryview, position: int, caller: Caller) -> Outcome:
+        try:
+            return handler(frame, position, caller)
+        except ProtocolError:
+            raise
+        except Exception as error:
+            log.exception("%s from %s failed", _name(caller.api_key), caller.host)
+            raise ProtocolError("the request failed for a reason of our own; see the log") from error
+
     def _call(self, route: Route, frame: memoryview, position: int, caller: Caller) -> Outcome:
-        assert route.handler is not None
+        handler = route.handler
+        if handler is None:
+            handler = self._load(route)
         reader = Reader(frame, position)
         request = route.spec.request_class().read(reader, caller.api_version)
         if reader.pos != len(frame):
             raise ProtocolError(f"{route.spec.name}: {len(frame) - reader.pos} bytes after the end of the request")
         try:
-            response = route.handler(request, caller)
+            if self._guard is not None:
+                self._guard.check(request, caller)
+            response = handler(request, caller)
         except ApiError as error:
-            response = failure_response(route.spec, error.code, error.message)
+            response = error
         except ProtocolError:
             raise
         except Exception:
             log.exception("%s from %s failed", route.spec.name, caller.host)
-            response = failure_response(route.spec, ErrorCode.UNKNOWN_SERVER_ERROR, None)
+            response = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
         if isinstance(response, Pending):
             if response.done:
-                return self._encode(route, caller, response.value)
+                return self._encode(route, request, caller, response.value)
             answer: Pending[Answer | None] = Pending()
-            response.then(lambda message: answer.resolve(self._encode_or_fail(route, caller, message)))
+            response.then(lambda message: answer.resolve(self._encode(route, request, caller, message)))
             return answer
-        if response is None:
-            return None
-        return self._encode(route, caller, response)
+        return self._encode(route, request, caller, response)
 
-    def _encode(self, route: Route, caller: Caller, message: Any) -> Answer:
+    def _encode(self, route: Route, request: Any, caller: Caller, message: Any) -> Answer:
         if isinstance(message, ApiError):
-            message = failure_response(route.spec, message.code, message.message)
-        return [encode_response(caller.api_key, caller.api_version, caller.correlation_id, message)]
-
-    def _encode_or_fail(self, route: Route, caller: Caller, message: Any) -> Answer | None:
+            message = self._failure(route, request, caller, message)
         try:
-            return self._encode(route, caller, message)
+            return [encode_response(caller.api_key, caller.api_version, caller.correlation_id, message)]
         except Exception:
             log.exception("the answer to %s could not be encoded", route.spec.name)
-            failed = failure_response(route.spec, ErrorCode.UNKNOWN_SERVER_ERROR, None)
-            return self._encode(route, caller, failed)
+        failed = self._failure(route, request, caller, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        return [encode_response(caller.api_key, caller.api_version, caller.correlation_id, failed)]
+
+    def _failure(self, route: Route, request: Any, caller: Caller, error: ApiError) -> Any:
+        # Loaded at the first failure: a node that starts has none.
+        from moldau.broker.failures import failure_response
+
+        self._metrics.failed(error.code)
+        return failure_response(route.spec, request, caller.api_version, error.code, error.message)
 
     def _unsupported_api_versions(self, route: Route, correlation_id: int, connection: ClientConnection) -> Outcome:
         """A newer client asks with a version from the future: it must learn in version 0 what is served."""
-        assert route.handler is not None
         caller = Caller(connection, ApiKey.API_VERSIONS, 0, correlation_id, None)
-        response = route.handler(None, caller)
-        return [encode_response(ApiKey.API_VERSIONS, 0, correlation_id, response)]
-
-
-def failure_response(spec: ApiSpec, code: ErrorCode, message: str | None) -> Any:
-    """A response that says only that the whole request failed."""
-    response = spec.response_class()()
-    if not hasattr(response, "error_code"):
-        raise ProtocolError(f"{spec.name} failed as a whole ({code.name}) and its response cannot say so")
-    response.error_code = int(code)
-    if hasattr(response, "error_message"):
-        response.error_message = message
-    return response
+        handler = route.handler or self._load(route)
+        return [encode_response(ApiKey.API_VERSIONS, 0, correlation_id, handler(None, caller))]
 
 
 def _name(api_key: int) -> str:
@@ -176,8 +216,6 @@ def _client_id(raw: memoryview, connection: ClientConnection) -> str:
 
 
 def _skip_header_tags(frame: memoryview, position: int) -> int:
-    if position < len(frame) and frame[position] == 0:
-        return position + 1
     reader = Reader(frame, position)
     reader.skip_tagged_fields()
     return reader.pos

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
 
+from moldau.broker.authorization import Authorizer, Guard, guard_for
 from moldau.config.node_config import NodeConfig
-from moldau.metadata.image import EMPTY_IMAGE, ClusterImage
+from moldau.metadata.image import EMPTY_IMAGE, ClusterImage, Endpoint
 from moldau.ports import Background, Clock, Pending
+from moldau.protocol.errors import ErrorCode
 from moldau.replication.partition_table import PartitionTable
 
 if TYPE_CHECKING:
@@ -27,7 +29,21 @@ class ControllerChannel(Protocol):
         """The controller's response to a wire message. A controller that cannot be reached answers ApiError."""
         ...
 
-    def describe_quorum(self) -> Pending[Any]: ...
+    def serves(self, api_key: int) -> bool:
+        """Whether the controller answers this API at all; what it does not is not advertised."""
+        ...
+
+    def committed_offset(self) -> int:
+        """How far a node must have read the metadata log to see everything answered so far; -1 if nobody knows."""
+        ...
+
+
+class Coordinators(Protocol):
+    """Where group, transaction and share coordinators live, for FindCoordinator."""
+
+    def locate(self, key_type: int, key: str, listener_name: str) -> tuple[int, Endpoint] | ErrorCode:
+        """(node id, its endpoint on that listener), or why there is none."""
+        ...
 
 
 @dataclass(slots=True)
@@ -44,3 +60,11 @@ class BrokerServices:
     image: ClusterImage = EMPTY_IMAGE
     controller_id: int = -1
     when_image_reaches: Callable[[int, Callable[[], None]], None] | None = None
+    # Level of `kraft.version`, which the quorum keeps outside of the metadata records.
+    kraft_version: Callable[[], int] = lambda: 0
+    authorizer: Authorizer | None = None
+    coordinators: Coordinators | None = None
+
+    @property
+    def guard(self) -> Guard | None:
+        return guard_for(self.authorizer)

@@ -1,0 +1,104 @@
+"""The broker: which APIs a client listener serves, and what happens when the cluster's image changes.
+
+The one place where the families of handlers are put together. It decides nothing about a request itself. Families
+that a node does not need to get going are loaded when a client first asks for one of their APIs.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from moldau.broker.auto_creation import TopicAutoCreator
+from moldau.broker.context import ClientConnection
+from moldau.broker.discovery import ApiVersionsHandler, DescribeClusterHandler, FindCoordinatorHandler
+from moldau.broker.fetch import FetchHandler
+from moldau.broker.fetch_session import FetchSessionCache
+from moldau.broker.forwarding import Forwarder
+from moldau.broker.offsets import OffsetHandlers
+from moldau.broker.produce import ProduceHandler
+from moldau.broker.produce_errors import ProduceErrors
+from moldau.broker.producers import ProducerHandlers, ProducerIds
+from moldau.broker.request_metrics import RequestMetrics
+from moldau.broker.router import Outcome, Router
+from moldau.broker.services import BrokerServices
+from moldau.broker.topic_metadata import TopicMetadataHandlers
+from moldau.metadata.delta import ImageDelta
+from moldau.metadata.image import BROKER_RESOURCE, ClusterImage
+from moldau.protocol.api import ApiKey
+
+log = logging.getLogger("moldau.broker")
+
+
+class Broker:
+    """Answers the requests of client listeners and follows the cluster's metadata."""
+
+    def __init__(self, services: BrokerServices) -> None:
+        self.services = services
+        self.metrics = RequestMetrics()
+        config = services.config
+        self.fetch = FetchHandler(
+            services,
+            FetchSessionCache(
+                config.integer("max.incremental.fetch.session.cache.slots"), services.clock, services.random
+            ),
+        )
+        self.producer_ids = ProducerIds(services)
+        self.router = Router(self.metrics, guard=services.guard, unstable=config.flag("unstable.api.versions.enable"))
+        self._register()
+
+    def _register(self) -> None:
+        services, router = self.services, self.router
+        errors = ProduceErrors(services)
+        produce = ProduceHandler(services.partitions, services.clock, errors.shape, services.guard)
+        router.serve_raw(ApiKey.PRODUCE, produce.handle)
+        router.serve_raw(ApiKey.FETCH, self.fetch.handle)
+        router.serve(
+            {
+                ApiKey.API_VERSIONS: ApiVersionsHandler(services, lambda: router.routes).handle,
+                ApiKey.DESCRIBE_CLUSTER: DescribeClusterHandler(services).handle,
+            }
+        )
+        router.serve(FindCoordinatorHandler(services).handlers())
+        router.serve(TopicMetadataHandlers(services, TopicAutoCreator(services)).handlers())
+        router.serve(OffsetHandlers(services).handlers())
+        router.serve(ProducerHandlers(services, self.producer_ids).handlers())
+        router.serve(Forwarder(services).handlers())
+
+    # ---- the node's calls
+
+    def dispatch(self, frame: memoryview, connection: ClientConnection) -> Outcome:
+        """Answer one request. ProtocolError means that the connection must be closed."""
+        return self.router.dispatch(frame, connection)
+
+    def after_requests(self) -> None:
+        """Called when a batch of requests was handled: answers the fetches that these have woken."""
+        if self.fetch.has_ready:
+            self.fetch.answer_ready()
+
+    def disconnected(self, connection: ClientConnection) -> None:
+        self.fetch.disconnected(connection)
+
+    def image_published(self, delta: ImageDelta, image: ClusterImage) -> None:
+        """Publisher of the metadata loader: the cluster is now as `image` says."""
+        services = self.services
+        services.image = image
+        if (BROKER_RESOURCE, "") in delta.configs or (BROKER_RESOURCE, str(services.node_id)) in delta.configs:
+            self._reconfigure(image)
+        services.partitions.apply(delta, image)
+        self.after_requests()
+
+    def _reconfigure(self, image: ClusterImage) -> None:
+        """Put the cluster's dynamic broker settings over those of server.properties."""
+        services = self.services
+        before = services.config
+        services.config = after = before.with_dynamic(
+            image.broker_config_defaults, image.broker_config_overrides(services.node_id), ignore_invalid=True
+        )
+        changed = after.changes_from(before)
+        if not changed:
+            return
+        log.info("settings changed: %s", ", ".join(sorted(changed)))
+        for warning in set(after.warnings).difference(before.warnings):
+            log.warning("%s", warning)
+        self.fetch.reconfigure()
+        services.partitions.node_config_changed()

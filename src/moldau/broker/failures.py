@@ -1,0 +1,346 @@
+"""The answer to a request that failed as a whole, for every API that is served.
+
+Most responses have one error code for that. Those that have none (or not in every version) repeat the error for each
+thing the request named, because that is where clients look for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from moldau.protocol.api import ApiKey, ApiSpec
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.generated.wire.alter_client_quotas_response import (
+    AlterClientQuotasResponse,
+    EntityData,
+    EntryData,
+)
+from moldau.protocol.generated.wire.alter_configs_response import (
+    AlterConfigsResourceResponse as LegacyResourceResponse,
+)
+from moldau.protocol.generated.wire.alter_configs_response import AlterConfigsResponse
+from moldau.protocol.generated.wire.alter_replica_log_dirs_response import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from moldau.protocol.generated.wire.create_acls_response import AclCreationResult, CreateAclsResponse
+from moldau.protocol.generated.wire.create_partitions_response import (
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from moldau.protocol.generated.wire.create_topics_response import CreatableTopicResult, CreateTopicsResponse
+from moldau.protocol.generated.wire.delete_acls_response import DeleteAclsFilterResult, DeleteAclsResponse
+from moldau.protocol.generated.wire.delete_records_response import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from moldau.protocol.generated.wire.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
+from moldau.protocol.generated.wire.describe_configs_response import DescribeConfigsResponse, DescribeConfigsResult
+from moldau.protocol.generated.wire.describe_producers_response import (
+    DescribeProducersResponse,
+    PartitionResponse,
+    TopicResponse,
+)
+from moldau.protocol.generated.wire.describe_topic_partitions_response import (
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseTopic,
+)
+from moldau.protocol.generated.wire.elect_leaders_response import (
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from moldau.protocol.generated.wire.find_coordinator_response import Coordinator, FindCoordinatorResponse
+from moldau.protocol.generated.wire.incremental_alter_configs_response import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
+from moldau.protocol.generated.wire.list_offsets_response import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from moldau.protocol.generated.wire.metadata_response import MetadataResponse, MetadataResponseTopic
+from moldau.protocol.generated.wire.offset_for_leader_epoch_response import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from moldau.protocol.wire import ProtocolError
+
+
+class Failed(NamedTuple):
+    """Why, and in which version the client must be told so."""
+
+    version: int
+    code: ErrorCode
+    message: str | None
+
+
+Shape: TypeAlias = Callable[[Any, Failed], Any]
+
+
+def failure_response(spec: ApiSpec, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    """A response that says only that the whole request failed."""
+    shape = _SHAPES.get(spec.key)
+    if shape is not None and request is not None:
+        return shape(request, Failed(version, code, message))
+    response: Any = spec.response_class()()
+    if not hasattr(response, "error_code"):
+        raise ProtocolError(f"{spec.name} failed as a whole ({code.name}) and its response cannot say so")
+    response.error_code = int(code)
+    if hasattr(response, "error_message"):
+        response.error_message = message
+    return response
+
+
+def _metadata(request: Any, failed: Failed) -> MetadataResponse:
+    topics = [
+        MetadataResponseTopic(error_code=failed.code, name=topic.name or "", topic_id=topic.topic_id)
+        for topic in request.topics or ()
+    ]
+    return MetadataResponse(topics=topics, error_code=failed.code if failed.version >= 13 else 0)
+
+
+def _find_coordinator(request: Any, failed: Failed) -> FindCoordinatorResponse:
+    if failed.version < 4:
+        return FindCoordinatorResponse(
+            error_code=failed.code, error_message=failed.message, node_id=-1, host="", port=-1
+        )
+    return FindCoordinatorResponse(
+        coordinators=[
+            Coordinator(key=key, node_id=-1, host="", port=-1, error_code=failed.code, error_message=failed.message)
+            for key in request.coordinator_keys
+        ]
+    )
+
+
+def _list_offsets(request: Any, failed: Failed) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=failed.code)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _offset_for_leader_epoch(request: Any, failed: Failed) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    EpochEndOffset(partition=partition.partition, error_code=failed.code)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete_records(request: Any, failed: Failed) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    DeleteRecordsPartitionResult(
+                        partition_index=partition.partition_index, low_watermark=-1, error_code=failed.code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _create_topics(request: Any, failed: Failed) -> CreateTopicsResponse:
+    return CreateTopicsResponse(
+        topics=[
+            CreatableTopicResult(name=topic.name, error_code=failed.code, error_message=failed.message)
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete_topics(request: Any, failed: Failed) -> DeleteTopicsResponse:
+    results = [
+        DeletableTopicResult(name=name, error_code=failed.code, error_message=failed.message)
+        for name in request.topic_names
+    ]
+    results += [
+        DeletableTopicResult(
+            name=topic.name, topic_id=topic.topic_id, error_code=failed.code, error_message=failed.message
+        )
+        for topic in request.topics
+    ]
+    return DeleteTopicsResponse(responses=results)
+
+
+def _create_partitions(request: Any, failed: Failed) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(name=topic.name, error_code=failed.code, error_message=failed.message)
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe_configs(request: Any, failed: Failed) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResult(
+                error_code=failed.code,
+                error_message=failed.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
+def _alter_configs(request: Any, failed: Failed) -> AlterConfigsResponse:
+    return AlterConfigsResponse(
+        responses=[
+            LegacyResourceResponse(
+                error_code=failed.code,
+                error_message=failed.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
+def _incremental_alter_configs(request: Any, failed: Failed) -> IncrementalAlterConfigsResponse:
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=failed.code,
+                error_message=failed.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
+def _describe_producers(request: Any, failed: Failed) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[
+                    PartitionResponse(partition_index=index, error_code=failed.code, error_message=failed.message)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _alter_replica_log_dirs(request: Any, failed: Failed) -> AlterReplicaLogDirsResponse:
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(
+                topic_name=topic.name,
+                partitions=[
+                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=failed.code)
+                    for index in topic.partitions
+                ],
+            )
+            for directory in request.dirs
+            for topic in directory.topics
+        ]
+    )
+
+
+def _alter_client_quotas(request: Any, failed: Failed) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(
+        entries=[
+            EntryData(
+                error_code=failed.code,
+                error_message=failed.message,
+                entity=[
+                    EntityData(entity_type=entity.entity_type, entity_name=entity.entity_name)
+                    for entity in entry.entity
+                ],
+            )
+            for entry in request.entries
+        ]
+    )
+
+
+def _create_acls(request: Any, failed: Failed) -> CreateAclsResponse:
+    return CreateAclsResponse(
+        results=[AclCreationResult(error_code=failed.code, error_message=failed.message) for _ in request.creations]
+    )
+
+
+def _delete_acls(request: Any, failed: Failed) -> DeleteAclsResponse:
+    return DeleteAclsResponse(
+        filter_results=[
+            DeleteAclsFilterResult(error_code=failed.code, error_message=failed.message) for _ in request.filters
+        ]
+    )
+
+
+def _describe_topic_partitions(request: Any, failed: Failed) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(error_code=failed.code, name=topic.name) for topic in request.topics
+        ]
+    )
+
+
+def _elect_leaders(request: Any, failed: Failed) -> ElectLeadersResponse:
+    return ElectLeadersResponse(
+        error_code=failed.code if failed.version >= 1 else 0,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    PartitionResult(partition_id=index, error_code=failed.code, error_message=failed.message)
+                    for index in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or ()
+        ],
+    )
+
+
+_SHAPES: Final[Mapping[ApiKey, Shape]] = {
+    ApiKey.METADATA: _metadata,
+    ApiKey.FIND_COORDINATOR: _find_coordinator,
+    ApiKey.LIST_OFFSETS: _list_offsets,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+    ApiKey.DELETE_RECORDS: _delete_records,
+    ApiKey.CREATE_TOPICS: _create_topics,
+    ApiKey.DELETE_TOPICS: _delete_topics,
+    ApiKey.CREATE_PARTITIONS: _create_partitions,
+    ApiKey.DESCRIBE_CONFIGS: _describe_configs,
+    ApiKey.ALTER_CONFIGS: _alter_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
+    ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
+    ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
+    ApiKey.CREATE_ACLS: _create_acls,
+    ApiKey.DELETE_ACLS: _delete_acls,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
+    ApiKey.ELECT_LEADERS: _elect_leaders,
+}
