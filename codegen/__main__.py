@@ -9,7 +9,6 @@ building and installing need neither Java nor this program.
 from __future__ import annotations
 
 import argparse
-import shutil
 import zipfile
 from pathlib import Path
 
@@ -40,12 +39,16 @@ def main() -> None:
     parser.add_argument("--jars", type=Path, help=f"directory with Apache Kafka {KAFKA_VERSION}'s jars")
     arguments = parser.parse_args()
     files = generate(read_specifications(arguments.jars or fetch_jars()))
-    if GENERATED.exists():
-        shutil.rmtree(GENERATED)
+    changed = 0
     for path, text in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    print(f"{len(files)} files")
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            changed += 1
+    for path in set(GENERATED.rglob("*.py")) - files.keys():
+        path.unlink()
+        changed += 1
+    print(f"{len(files)} files, {changed} of them changed")
 
 
 def generate(packages: dict[str, list[Specification]]) -> dict[Path, str]:

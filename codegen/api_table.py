@@ -45,8 +45,8 @@ def _records(out: Source, packages: dict[str, list[Specification]]) -> None:
             values = _by_key(packages[package], "coordinator-value")
             assert keys.keys() == values.keys(), package
             with out.block(f'"{package}": {{'):
-                for number, key in keys.items():
-                    out.add(f"{number}: ({_place(key)}, {_place(values[number])}),")
+                for number, key_record in keys.items():
+                    out.add(f"{number}: ({_place(key_record)}, {_place(values[number])}),")
             out.add("},")
     out.add("}")
 

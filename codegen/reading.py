@@ -9,9 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from codegen.defaults import default_expression
-from codegen.grouping import groups, letters, plain_versions, runs, struct_name, tagged_fields
+from codegen.grouping import Mixed, letters, pieces, plain_versions, runs, struct_name, tagged_fields
 from codegen.source import FunctionScope, Source
-from codegen.specification import FIXED_TYPES, Field, Specification, Struct, Versions, python_type, snake_case
+from codegen.specification import (
+    FEW_TYPES,
+    FIXED_TYPES,
+    Field,
+    Specification,
+    Struct,
+    Versions,
+    python_type,
+    snake_case,
+)
 
 LOCALS = {"cls", "r", "version", "buf", "pos", "end", "n", "stop", "flexible", "self", "count", "error", "_"}
 
@@ -47,7 +56,10 @@ class ReadEmitter:
     # --- structs ---
 
     def _struct(self, struct: Struct, var: str, context: Versions) -> None:
-        for group in groups(struct, context):
+        for group in pieces(struct, context):
+            if isinstance(group, Mixed):
+                self._mixed(group, var, context)
+                continue
             if not group.versions:
                 self._defaults(group.fields, var)
                 continue
@@ -61,6 +73,16 @@ class ReadEmitter:
             with self.body.block("else:"):
                 self._defaults(absent, var)
         self._tagged_section(struct, var, context)
+
+    def _mixed(self, mixed: Mixed, var: str, context: Versions) -> None:
+        remaining, word = context, "if"
+        for versions, present in mixed.variants:
+            condition = self.scope.condition(versions, remaining)
+            absent = [field for field in mixed.fields if field not in present and not field.tagged & versions]
+            with self.body.block("else:" if condition is None else f"{word} {condition}:"):
+                self._plain_fields(present, var, versions)
+                self._defaults(absent, var)
+            remaining, word = Versions(remaining.low, versions.low - 1), "elif"
 
     def _defaults(self, fields: list[Field], var: str) -> None:
         for field in fields:
@@ -194,7 +216,15 @@ class ReadEmitter:
                 self.helpers.add("numbers_at")
                 letter, size = FIXED_TYPES[field.type]
                 advance = "pos += n" if size == 1 else f"pos += n * {size}"
-                self.body.add(f'{target} = numbers_at("{letter}", buf, pos, n)', advance)
+                many = f'{target} = numbers_at("{letter}", buf, pos, n)'
+                if field.type in FEW_TYPES:
+                    table = f"UNPACK_{field.type.upper()}"
+                    self.helpers |= {"FEW", table}
+                    self.body.add(
+                        "if n < FEW:", f"    {target} = [*{table}[n](buf, pos)]", "else:", f"    {many}", advance
+                    )
+                else:
+                    self.body.add(many, advance)
             else:
                 self._elements(field, target, context)
 

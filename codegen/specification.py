@@ -25,6 +25,8 @@ FIXED_TYPES = {  # the letter and size with which `struct` reads it
     "float64": ("d", 8),
     "uuid": ("16s", 16),
 }
+# Arrays of these have their own compiled formats for the first few lengths.
+FEW_TYPES = ("int8", "int32")
 VARIABLE_TYPES = ("string", "bytes", "records")
 
 
@@ -59,6 +61,9 @@ class Versions:
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(self.low, self.high + 1))
+
+    def __reversed__(self) -> Iterator[int]:
+        return iter(range(self.high, self.low - 1, -1))
 
 
 NO_VERSIONS = Versions(1, 0)

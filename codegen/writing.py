@@ -7,9 +7,9 @@ fields are written when they differ from their default, in the order of their ta
 from __future__ import annotations
 
 from codegen.defaults import differs
-from codegen.grouping import groups, letters, plain_versions, runs, struct_name, tagged_fields
+from codegen.grouping import Mixed, letters, pieces, plain_versions, runs, struct_name, tagged_fields
 from codegen.source import FunctionScope, Source
-from codegen.specification import FIXED_TYPES, Field, Specification, Struct, Versions, snake_case
+from codegen.specification import FEW_TYPES, FIXED_TYPES, Field, Specification, Struct, Versions, snake_case
 
 LOCALS = {"self", "w", "version", "buf", "data", "n", "flexible", "error"}
 
@@ -38,7 +38,10 @@ class WriteEmitter:
     # --- structs ---
 
     def _struct(self, struct: Struct, var: str, context: Versions) -> None:
-        for group in groups(struct, context):
+        for group in pieces(struct, context):
+            if isinstance(group, Mixed):
+                self._mixed(group, var, context)
+                continue
             if not group.versions:
                 self._demand_defaults(group.fields, var)
                 continue
@@ -52,6 +55,16 @@ class WriteEmitter:
             with self.body.block("else:"):
                 self._demand_defaults(absent, var)
         self._tagged_section(struct, var, context)
+
+    def _mixed(self, mixed: Mixed, var: str, context: Versions) -> None:
+        remaining, word = context, "if"
+        for versions, present in mixed.variants:
+            condition = self.scope.condition(versions, remaining)
+            absent = [field for field in mixed.fields if field not in present and not field.tagged & versions]
+            with self.body.block("else:" if condition is None else f"{word} {condition}:"):
+                self._plain_fields(present, var, versions)
+                self._demand_defaults(absent, var)
+            remaining, word = Versions(remaining.low, versions.low - 1), "elif"
 
     def _demand_defaults(self, fields: list[Field], var: str) -> None:
         for field in fields:
@@ -162,7 +175,13 @@ class WriteEmitter:
             self.body.add(f"{self.buf} += join_uuids({value})")
         elif field.type in FIXED_TYPES:
             self.helpers.add("pack_numbers")
-            self.body.add(f'{self.buf} += pack_numbers("{FIXED_TYPES[field.type][0]}", {value})')
+            many = f'{self.buf} += pack_numbers("{FIXED_TYPES[field.type][0]}", {value})'
+            if field.type in FEW_TYPES:
+                table = f"PACK_{field.type.upper()}"
+                self.helpers |= {"FEW", table}
+                self.body.add("if n < FEW:", f"    {self.buf} += {table}[n](*{value})", "else:", f"    {many}")
+            else:
+                self.body.add(many)
         else:
             element = self.scope.unique(snake_case(field.struct.name if field.struct else f"each_{field.attribute}"))
             with self.body.block(f"for {element} in {value}:"):
@@ -197,11 +216,14 @@ class WriteEmitter:
             flags.append(flag)
             self._flag(field, flag, f"{var}.{field.attribute}", context)
         with self.body.block(f"if {' or '.join(flags)}:"):
-            self.helpers |= {"put_uvarint", "put_tagged"}
-            self.body.add(f"put_uvarint({self.buf}, {' + '.join(flags)})")
-            for field, flag in zip(known, flags, strict=True):
-                with self.body.block(f"if {flag}:"):
-                    self._tagged_value(field, var, context & field.tagged)
+            if len(known) == 1:
+                self.body.add(f"{self.buf}.append(1)")
+                self._tagged_value(known[0], var, context & known[0].tagged)
+            else:
+                self.body.add(f"{self.buf}.append({' + '.join(flags)})")
+                for field, flag in zip(known, flags, strict=True):
+                    with self.body.block(f"if {flag}:"):
+                        self._tagged_value(field, var, context & field.tagged)
         with self.body.block("else:"):
             self.body.add(f"{self.buf}.append(0)")
 
@@ -221,6 +243,7 @@ class WriteEmitter:
                 self.body.add(f'raise not_in_version("{field.attribute}", version)')
 
     def _tagged_value(self, field: Field, var: str, context: Versions) -> None:
+        self.helpers.add("put_tagged")
         outer, self.buf = self.buf, self.scope.unique("body")
         self.body.add(f"{self.buf} = bytearray()")
         self._plain_fields([field], var, context)

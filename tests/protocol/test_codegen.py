@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from codegen.__main__ import GENERATED, generate, read_specifications
 from codegen.kafka_jars import can_fetch, fetch_jars
 from codegen.specification import Versions, attribute_name, load, snake_case

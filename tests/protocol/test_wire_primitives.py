@@ -77,6 +77,10 @@ def test_varints_end() -> None:
         Reader(b"\x80" * 6 + b"\x01").uvarint()
     with pytest.raises(ProtocolError, match="ten bytes"):
         Reader(b"\x80" * 11 + b"\x01").varlong()
+    with pytest.raises(ProtocolError, match="32 bits"):
+        Reader(b"\xff\xff\xff\xff\x1f").uvarint()
+    with pytest.raises(ProtocolError, match="64 bits"):
+        Reader(b"\xff" * 9 + b"\x02").varlong()
     with pytest.raises(ProtocolError):
         written("uvarint", -1)
 

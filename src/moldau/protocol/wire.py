@@ -23,7 +23,6 @@ T = TypeVar("T")
 
 # Kafka writes a string's length as a positive int16, and keeps that limit for the compact form.
 MAX_STRING_BYTES = 32767
-MAX_ARRAY_LENGTH = 2**31 - 1
 
 # What reading from a buffer that is too short, or decoding bytes that are not text, raises underneath.
 MALFORMED = (struct_error, IndexError, UnicodeDecodeError)
@@ -39,6 +38,15 @@ _INT32 = Struct(">i")
 _UINT32 = Struct(">I")
 _INT64 = Struct(">q")
 _FLOAT64 = Struct(">d")
+
+# Arrays of numbers are mostly replica lists: a few elements. Their formats are compiled once, by length.
+FEW = 17
+_FEW_INT8 = [Struct(f">{count}b") for count in range(FEW)]
+_FEW_INT32 = [Struct(f">{count}i") for count in range(FEW)]
+PACK_INT8 = [few.pack for few in _FEW_INT8]
+PACK_INT32 = [few.pack for few in _FEW_INT32]
+UNPACK_INT8 = [few.unpack_from for few in _FEW_INT8]
+UNPACK_INT32 = [few.unpack_from for few in _FEW_INT32]
 
 
 class ProtocolError(Exception):
@@ -112,37 +120,43 @@ def uvarint_at(buf: Buffer, pos: int) -> tuple[int, int]:
         byte = buf[pos]
         pos += 1
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:
+        if byte < 0x80 and value <= 0xFFFFFFFF:
             return value, pos
         shift += 7
-    raise ProtocolError("varint longer than five bytes")
+    raise ProtocolError("varint longer than five bytes or 32 bits")
 
 
 def uvarlong_at(buf: Buffer, pos: int) -> tuple[int, int]:
-    """An unsigned varint of at most ten bytes, cut to 64 bits, and the position after it."""
+    """An unsigned varint of at most ten bytes, and the position after it."""
     value = shift = 0
     while shift < 70:
         byte = buf[pos]
         pos += 1
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, pos
+        if byte < 0x80 and value <= 0xFFFFFFFFFFFFFFFF:
+            return value, pos
         shift += 7
-    raise ProtocolError("varint longer than ten bytes")
-
-
-def long_string_length(buf: Buffer, pos: int) -> tuple[int, int]:
-    """A compact string's length whose varint has more than one byte."""
-    length, pos = uvarint_at(buf, pos)
-    if length > MAX_STRING_BYTES + 1:
-        raise ProtocolError(f"string of {length - 1} bytes, at most {MAX_STRING_BYTES} are allowed")
-    return length - 1, pos
+    raise ProtocolError("varint longer than ten bytes or 64 bits")
 
 
 def long_length(buf: Buffer, pos: int) -> tuple[int, int]:
-    """A compact array's or byte string's length whose varint has more than one byte."""
+    """A compact length whose varint has more than one byte. Record batches have one: two and three bytes are fast."""
+    second = buf[pos + 1]
+    if second < 0x80:
+        return (buf[pos] & 0x7F | second << 7) - 1, pos + 2
+    third = buf[pos + 2]
+    if third < 0x80:
+        return (buf[pos] & 0x7F | (second & 0x7F) << 7 | third << 14) - 1, pos + 3
     length, pos = uvarint_at(buf, pos)
     return length - 1, pos
+
+
+def long_string_length(buf: Buffer, pos: int) -> tuple[int, int]:
+    """The same for a string, which has a limit of its own."""
+    length, pos = long_length(buf, pos)
+    if length > MAX_STRING_BYTES:
+        raise ProtocolError(f"string of {length} bytes, at most {MAX_STRING_BYTES} are allowed")
+    return length, pos
 
 
 def skip_tags(buf: Buffer, pos: int, end: int) -> int:
@@ -165,15 +179,7 @@ def skip_tags(buf: Buffer, pos: int, end: int) -> int:
 
 def numbers_at(letter: str, buf: Buffer, pos: int, count: int) -> list[Any]:
     """`count` numbers of one struct letter; the caller has checked that they are there."""
-    unpack = _UNPACK_MANY.get((letter, count))
-    if unpack is None:
-        unpack = Struct(f">{count}{letter}").unpack_from
-        if count <= 16:
-            _UNPACK_MANY[letter, count] = unpack
-    return list(unpack(buf, pos))
-
-
-_UNPACK_MANY: dict[tuple[str, int], Any] = {}
+    return list(Struct(f">{count}{letter}").unpack_from(buf, pos))
 
 
 def uuids_at(buf: Buffer, pos: int, count: int) -> list[bytes]:
@@ -224,7 +230,12 @@ def put_string_length(buf: bytearray, length: int) -> None:
 
 def put_length(buf: bytearray, length: int) -> None:
     """The length of a compact array or byte string that needs more than one byte."""
-    put_uvarint(buf, length + 1)
+    value = length + 1
+    if value < 0x4000:
+        buf.append(value & 0x7F | 0x80)
+        buf.append(value >> 7)
+    else:
+        put_uvarint(buf, value)
 
 
 def join_uuids(uuids: list[bytes]) -> bytes:
@@ -232,16 +243,7 @@ def join_uuids(uuids: list[bytes]) -> bytes:
 
 
 def pack_numbers(letter: str, values: list[Any]) -> bytes:
-    pack = _PACK_MANY.get((letter, len(values)))
-    if pack is None:
-        pack = Struct(f">{len(values)}{letter}").pack
-        if len(values) <= 16:
-            _PACK_MANY[letter, len(values)] = pack
-    packed: bytes = pack(*values)
-    return packed
-
-
-_PACK_MANY: dict[tuple[str, int], Any] = {}
+    return Struct(f">{len(values)}{letter}").pack(*values)
 
 
 def put_tagged(buf: bytearray, tag: int, body: bytearray) -> None:
@@ -319,7 +321,7 @@ class Reader:
 
     def varint(self) -> int:
         """A zigzag-encoded signed 32-bit number."""
-        value = self.uvarint() & 0xFFFFFFFF
+        value = self.uvarint()
         return (value >> 1) ^ -(value & 1)
 
     def varlong(self) -> int:
@@ -524,7 +526,10 @@ class Writer:
 
     def records(self, value: Buffer | None, *, compact: bool = False) -> None:
         if value is None:
-            self.nullable_bytes(None) if not compact else self.buf.append(0)
+            if compact:
+                self.buf.append(0)
+            else:
+                self.int32(-1)
             return
         if compact:
             put_uvarint(self.buf, len(value) + 1)

@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -21,7 +24,6 @@ from moldau.protocol.wire import (
     pack_numbers,
     put_length,
     put_tagged,
-    put_uvarint,
     skip_tags,
     unsupported_version,
     uvarint_at,
@@ -100,22 +102,27 @@ class ConsumerGroupCurrentMemberAssignmentValue(WireMessage):
                     buf.append(n + 1)
                 else:
                     put_length(buf, n)
-                buf += pack_numbers("i", topic_partitions.partitions)
+                if n < FEW:
+                    buf += PACK_INT32[n](*topic_partitions.partitions)
+                else:
+                    buf += pack_numbers("i", topic_partitions.partitions)
                 has_assignment_epochs = topic_partitions.assignment_epochs is None or len(topic_partitions.assignment_epochs) > 0
                 if has_assignment_epochs:
-                    put_uvarint(buf, has_assignment_epochs)
-                    if has_assignment_epochs:
-                        body = bytearray()
-                        if topic_partitions.assignment_epochs is None:
-                            body.append(0)
+                    buf.append(1)
+                    body = bytearray()
+                    if topic_partitions.assignment_epochs is None:
+                        body.append(0)
+                    else:
+                        n = len(topic_partitions.assignment_epochs)
+                        if n < 127:
+                            body.append(n + 1)
                         else:
-                            n = len(topic_partitions.assignment_epochs)
-                            if n < 127:
-                                body.append(n + 1)
-                            else:
-                                put_length(body, n)
+                            put_length(body, n)
+                        if n < FEW:
+                            body += PACK_INT32[n](*topic_partitions.assignment_epochs)
+                        else:
                             body += pack_numbers("i", topic_partitions.assignment_epochs)
-                        put_tagged(buf, 0, body)
+                    put_tagged(buf, 0, body)
                 else:
                     buf.append(0)
             n = len(self.partitions_pending_revocation)
@@ -130,22 +137,27 @@ class ConsumerGroupCurrentMemberAssignmentValue(WireMessage):
                     buf.append(n + 1)
                 else:
                     put_length(buf, n)
-                buf += pack_numbers("i", topic_partitions_2.partitions)
+                if n < FEW:
+                    buf += PACK_INT32[n](*topic_partitions_2.partitions)
+                else:
+                    buf += pack_numbers("i", topic_partitions_2.partitions)
                 has_assignment_epochs_2 = topic_partitions_2.assignment_epochs is None or len(topic_partitions_2.assignment_epochs) > 0
                 if has_assignment_epochs_2:
-                    put_uvarint(buf, has_assignment_epochs_2)
-                    if has_assignment_epochs_2:
-                        body_2 = bytearray()
-                        if topic_partitions_2.assignment_epochs is None:
-                            body_2.append(0)
+                    buf.append(1)
+                    body_2 = bytearray()
+                    if topic_partitions_2.assignment_epochs is None:
+                        body_2.append(0)
+                    else:
+                        n = len(topic_partitions_2.assignment_epochs)
+                        if n < 127:
+                            body_2.append(n + 1)
                         else:
-                            n = len(topic_partitions_2.assignment_epochs)
-                            if n < 127:
-                                body_2.append(n + 1)
-                            else:
-                                put_length(body_2, n)
+                            put_length(body_2, n)
+                        if n < FEW:
+                            body_2 += PACK_INT32[n](*topic_partitions_2.assignment_epochs)
+                        else:
                             body_2 += pack_numbers("i", topic_partitions_2.assignment_epochs)
-                        put_tagged(buf, 0, body_2)
+                    put_tagged(buf, 0, body_2)
                 else:
                     buf.append(0)
             buf.append(0)
@@ -182,7 +194,10 @@ class ConsumerGroupCurrentMemberAssignmentValue(WireMessage):
                     n, pos = long_length(buf, pos - 1)
                 if n < 0 or n * 4 > end - pos:
                     raise bad_length("partitions", n)
-                topic_partitions.partitions = numbers_at("i", buf, pos, n)
+                if n < FEW:
+                    topic_partitions.partitions = [*UNPACK_INT32[n](buf, pos)]
+                else:
+                    topic_partitions.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 topic_partitions.assignment_epochs = []
                 count, pos = uvarint_at(buf, pos)
@@ -205,7 +220,10 @@ class ConsumerGroupCurrentMemberAssignmentValue(WireMessage):
                             elif n * 4 > end - pos:
                                 raise bad_length("assignment_epochs", n)
                             else:
-                                topic_partitions.assignment_epochs = numbers_at("i", buf, pos, n)
+                                if n < FEW:
+                                    topic_partitions.assignment_epochs = [*UNPACK_INT32[n](buf, pos)]
+                                else:
+                                    topic_partitions.assignment_epochs = numbers_at("i", buf, pos, n)
                                 pos += n * 4
                         else:
                             pos = tag_end
@@ -230,7 +248,10 @@ class ConsumerGroupCurrentMemberAssignmentValue(WireMessage):
                     n, pos = long_length(buf, pos - 1)
                 if n < 0 or n * 4 > end - pos:
                     raise bad_length("partitions", n)
-                topic_partitions_2.partitions = numbers_at("i", buf, pos, n)
+                if n < FEW:
+                    topic_partitions_2.partitions = [*UNPACK_INT32[n](buf, pos)]
+                else:
+                    topic_partitions_2.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 topic_partitions_2.assignment_epochs = []
                 count, pos = uvarint_at(buf, pos)
@@ -253,7 +274,10 @@ class ConsumerGroupCurrentMemberAssignmentValue(WireMessage):
                             elif n * 4 > end - pos:
                                 raise bad_length("assignment_epochs", n)
                             else:
-                                topic_partitions_2.assignment_epochs = numbers_at("i", buf, pos, n)
+                                if n < FEW:
+                                    topic_partitions_2.assignment_epochs = [*UNPACK_INT32[n](buf, pos)]
+                                else:
+                                    topic_partitions_2.assignment_epochs = numbers_at("i", buf, pos, n)
                                 pos += n * 4
                         else:
                             pos = tag_end_2

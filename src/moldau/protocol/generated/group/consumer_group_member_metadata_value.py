@@ -21,7 +21,6 @@ from moldau.protocol.wire import (
     put_length,
     put_string_length,
     put_tagged,
-    put_uvarint,
     skip_tags,
     unsupported_version,
     uvarint_at,
@@ -177,37 +176,36 @@ class ConsumerGroupMemberMetadataValue(WireMessage):
                 buf += data
             has_classic_member_metadata = self.classic_member_metadata is None or self.classic_member_metadata.session_timeout_ms != 0 or len(self.classic_member_metadata.supported_protocols) > 0
             if has_classic_member_metadata:
-                put_uvarint(buf, has_classic_member_metadata)
-                if has_classic_member_metadata:
-                    body = bytearray()
-                    if self.classic_member_metadata is None:
-                        body.append(0)
+                buf.append(1)
+                body = bytearray()
+                if self.classic_member_metadata is None:
+                    body.append(0)
+                else:
+                    body.append(1)
+                    classic_member_metadata = self.classic_member_metadata
+                    body += pack_i(classic_member_metadata.session_timeout_ms)
+                    n = len(classic_member_metadata.supported_protocols)
+                    if n < 127:
+                        body.append(n + 1)
                     else:
-                        body.append(1)
-                        classic_member_metadata = self.classic_member_metadata
-                        body += pack_i(classic_member_metadata.session_timeout_ms)
-                        n = len(classic_member_metadata.supported_protocols)
+                        put_length(body, n)
+                    for classic_protocol in classic_member_metadata.supported_protocols:
+                        data = classic_protocol.name.encode()
+                        n = len(data)
+                        if n < 127:
+                            body.append(n + 1)
+                        else:
+                            put_string_length(body, n)
+                        body += data
+                        n = len(classic_protocol.metadata)
                         if n < 127:
                             body.append(n + 1)
                         else:
                             put_length(body, n)
-                        for classic_protocol in classic_member_metadata.supported_protocols:
-                            data = classic_protocol.name.encode()
-                            n = len(data)
-                            if n < 127:
-                                body.append(n + 1)
-                            else:
-                                put_string_length(body, n)
-                            body += data
-                            n = len(classic_protocol.metadata)
-                            if n < 127:
-                                body.append(n + 1)
-                            else:
-                                put_length(body, n)
-                            body += classic_protocol.metadata
-                            body.append(0)
+                        body += classic_protocol.metadata
                         body.append(0)
-                    put_tagged(buf, 0, body)
+                    body.append(0)
+                put_tagged(buf, 0, body)
             else:
                 buf.append(0)
         except UNWRITABLE as error:

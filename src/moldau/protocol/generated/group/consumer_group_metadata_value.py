@@ -14,7 +14,6 @@ from moldau.protocol.wire import (
     bad_tag,
     new,
     put_tagged,
-    put_uvarint,
     unsupported_version,
     uvarint_at,
 )
@@ -53,11 +52,10 @@ class ConsumerGroupMetadataValue(WireMessage):
             buf += pack_i(self.epoch)
             has_metadata_hash = self.metadata_hash != 0
             if has_metadata_hash:
-                put_uvarint(buf, has_metadata_hash)
-                if has_metadata_hash:
-                    body = bytearray()
-                    body += pack_q(self.metadata_hash)
-                    put_tagged(buf, 0, body)
+                buf.append(1)
+                body = bytearray()
+                body += pack_q(self.metadata_hash)
+                put_tagged(buf, 0, body)
             else:
                 buf.append(0)
         except UNWRITABLE as error:

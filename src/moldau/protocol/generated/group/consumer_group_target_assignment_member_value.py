@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -78,7 +81,10 @@ class ConsumerGroupTargetAssignmentMemberValue(WireMessage):
                     buf.append(n + 1)
                 else:
                     put_length(buf, n)
-                buf += pack_numbers("i", topic_partition.partitions)
+                if n < FEW:
+                    buf += PACK_INT32[n](*topic_partition.partitions)
+                else:
+                    buf += pack_numbers("i", topic_partition.partitions)
                 buf.append(0)
             buf.append(0)
         except UNWRITABLE as error:
@@ -112,7 +118,10 @@ class ConsumerGroupTargetAssignmentMemberValue(WireMessage):
                     n, pos = long_length(buf, pos - 1)
                 if n < 0 or n * 4 > end - pos:
                     raise bad_length("partitions", n)
-                topic_partition.partitions = numbers_at("i", buf, pos, n)
+                if n < FEW:
+                    topic_partition.partitions = [*UNPACK_INT32[n](buf, pos)]
+                else:
+                    topic_partition.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 if buf[pos]:
                     pos = skip_tags(buf, pos, end)

@@ -27,6 +27,8 @@ pack_h = Struct(">h").pack
 unpack_h = Struct(">h").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
+pack_ii = Struct(">ii").pack
+unpack_ii = Struct(">ii").unpack_from
 pack_q = Struct(">q").pack
 unpack_q = Struct(">q").unpack_from
 
@@ -207,8 +209,9 @@ class GroupMetadataValue(WireMessage):
                     buf += pack_h(n)
                 buf += data
                 if since_1:
-                    buf += pack_i(member_metadata.rebalance_timeout)
-                buf += pack_i(member_metadata.session_timeout)
+                    buf += pack_ii(member_metadata.rebalance_timeout, member_metadata.session_timeout)
+                else:
+                    buf += pack_i(member_metadata.session_timeout)
                 n = len(member_metadata.subscription)
                 if flexible:
                     if n < 127:
@@ -366,12 +369,12 @@ class GroupMetadataValue(WireMessage):
                 member_metadata.client_host = str(buf[pos : pos + n], "utf-8")
                 pos += n
                 if since_1:
-                    (member_metadata.rebalance_timeout,) = unpack_i(buf, pos)
-                    pos += 4
+                    member_metadata.rebalance_timeout, member_metadata.session_timeout = unpack_ii(buf, pos)
+                    pos += 8
                 else:
+                    (member_metadata.session_timeout,) = unpack_i(buf, pos)
+                    pos += 4
                     member_metadata.rebalance_timeout = -1
-                (member_metadata.session_timeout,) = unpack_i(buf, pos)
-                pos += 4
                 if flexible:
                     n = buf[pos] - 1
                     pos += 1

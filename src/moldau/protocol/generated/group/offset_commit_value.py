@@ -17,7 +17,6 @@ from moldau.protocol.wire import (
     new,
     put_string_length,
     put_tagged,
-    put_uvarint,
     unsupported_version,
     uvarint_at,
 )
@@ -28,10 +27,12 @@ pack_u = Struct(">16s").pack
 unpack_u = Struct(">16s").unpack_from
 pack_h = Struct(">h").pack
 unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
 pack_q = Struct(">q").pack
 unpack_q = Struct(">q").unpack_from
+pack_qi = Struct(">qi").pack
+unpack_qi = Struct(">qi").unpack_from
+pack_qq = Struct(">qq").pack
+unpack_qq = Struct(">qq").unpack_from
 
 
 class OffsetCommitValue(WireMessage):
@@ -70,13 +71,15 @@ class OffsetCommitValue(WireMessage):
         if not 0 <= version <= 4:
             raise unsupported_version("OffsetCommitValue", version)
         flexible = version >= 4
-        from_1_to_1 = 1 <= version <= 1
+        since_1 = version >= 1
+        since_2 = version >= 2
         since_3 = version >= 3
         buf = w.buf
         try:
-            buf += pack_q(self.offset)
             if since_3:
-                buf += pack_i(self.leader_epoch)
+                buf += pack_qi(self.offset, self.leader_epoch)
+            else:
+                buf += pack_q(self.offset)
             data = self.metadata.encode()
             n = len(data)
             if flexible:
@@ -87,17 +90,19 @@ class OffsetCommitValue(WireMessage):
             else:
                 buf += pack_h(n)
             buf += data
-            buf += pack_q(self.commit_timestamp)
-            if from_1_to_1:
-                buf += pack_q(self.expire_timestamp)
+            if since_2:
+                buf += pack_q(self.commit_timestamp)
+            elif since_1:
+                buf += pack_qq(self.commit_timestamp, self.expire_timestamp)
+            else:
+                buf += pack_q(self.commit_timestamp)
             if flexible:
                 has_topic_id = self.topic_id != ZERO_UUID
                 if has_topic_id:
-                    put_uvarint(buf, has_topic_id)
-                    if has_topic_id:
-                        body = bytearray()
-                        body += pack_u(self.topic_id)
-                        put_tagged(buf, 0, body)
+                    buf.append(1)
+                    body = bytearray()
+                    body += pack_u(self.topic_id)
+                    put_tagged(buf, 0, body)
                 else:
                     buf.append(0)
         except UNWRITABLE as error:
@@ -108,19 +113,20 @@ class OffsetCommitValue(WireMessage):
         if not 0 <= version <= 4:
             raise unsupported_version("OffsetCommitValue", version)
         flexible = version >= 4
-        from_1_to_1 = 1 <= version <= 1
+        since_1 = version >= 1
+        since_2 = version >= 2
         since_3 = version >= 3
         buf = r.buf
         pos = r.pos
         end = r.end
         self = new(cls)
         try:
-            (self.offset,) = unpack_q(buf, pos)
-            pos += 8
             if since_3:
-                (self.leader_epoch,) = unpack_i(buf, pos)
-                pos += 4
+                self.offset, self.leader_epoch = unpack_qi(buf, pos)
+                pos += 12
             else:
+                (self.offset,) = unpack_q(buf, pos)
+                pos += 8
                 self.leader_epoch = -1
             if flexible:
                 n = buf[pos] - 1
@@ -134,12 +140,16 @@ class OffsetCommitValue(WireMessage):
                 raise bad_length("metadata", n)
             self.metadata = str(buf[pos : pos + n], "utf-8")
             pos += n
-            (self.commit_timestamp,) = unpack_q(buf, pos)
-            pos += 8
-            if from_1_to_1:
-                (self.expire_timestamp,) = unpack_q(buf, pos)
+            if since_2:
+                (self.commit_timestamp,) = unpack_q(buf, pos)
                 pos += 8
+                self.expire_timestamp = -1
+            elif since_1:
+                self.commit_timestamp, self.expire_timestamp = unpack_qq(buf, pos)
+                pos += 16
             else:
+                (self.commit_timestamp,) = unpack_q(buf, pos)
+                pos += 8
                 self.expire_timestamp = -1
             self.topic_id = ZERO_UUID
             if flexible:

@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -111,7 +114,10 @@ class ShareGroupStatePartitionMetadataValue(WireMessage):
                     buf.append(n + 1)
                 else:
                     put_length(buf, n)
-                buf += pack_numbers("i", topic_partitions_info.partitions)
+                if n < FEW:
+                    buf += PACK_INT32[n](*topic_partitions_info.partitions)
+                else:
+                    buf += pack_numbers("i", topic_partitions_info.partitions)
                 buf.append(0)
             n = len(self.initialized_topics)
             if n < 127:
@@ -132,7 +138,10 @@ class ShareGroupStatePartitionMetadataValue(WireMessage):
                     buf.append(n + 1)
                 else:
                     put_length(buf, n)
-                buf += pack_numbers("i", topic_partitions_info_2.partitions)
+                if n < FEW:
+                    buf += PACK_INT32[n](*topic_partitions_info_2.partitions)
+                else:
+                    buf += pack_numbers("i", topic_partitions_info_2.partitions)
                 buf.append(0)
             n = len(self.deleting_topics)
             if n < 127:
@@ -189,7 +198,10 @@ class ShareGroupStatePartitionMetadataValue(WireMessage):
                     n, pos = long_length(buf, pos - 1)
                 if n < 0 or n * 4 > end - pos:
                     raise bad_length("partitions", n)
-                topic_partitions_info.partitions = numbers_at("i", buf, pos, n)
+                if n < FEW:
+                    topic_partitions_info.partitions = [*UNPACK_INT32[n](buf, pos)]
+                else:
+                    topic_partitions_info.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 if buf[pos]:
                     pos = skip_tags(buf, pos, end)
@@ -222,7 +234,10 @@ class ShareGroupStatePartitionMetadataValue(WireMessage):
                     n, pos = long_length(buf, pos - 1)
                 if n < 0 or n * 4 > end - pos:
                     raise bad_length("partitions", n)
-                topic_partitions_info_2.partitions = numbers_at("i", buf, pos, n)
+                if n < FEW:
+                    topic_partitions_info_2.partitions = [*UNPACK_INT32[n](buf, pos)]
+                else:
+                    topic_partitions_info_2.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 if buf[pos]:
                     pos = skip_tags(buf, pos, end)

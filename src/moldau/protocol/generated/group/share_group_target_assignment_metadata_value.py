@@ -14,7 +14,6 @@ from moldau.protocol.wire import (
     bad_tag,
     new,
     put_tagged,
-    put_uvarint,
     unsupported_version,
     uvarint_at,
 )
@@ -53,11 +52,10 @@ class ShareGroupTargetAssignmentMetadataValue(WireMessage):
             buf += pack_i(self.assignment_epoch)
             has_assignment_timestamp = self.assignment_timestamp != 0
             if has_assignment_timestamp:
-                put_uvarint(buf, has_assignment_timestamp)
-                if has_assignment_timestamp:
-                    body = bytearray()
-                    body += pack_q(self.assignment_timestamp)
-                    put_tagged(buf, 0, body)
+                buf.append(1)
+                body = bytearray()
+                body += pack_q(self.assignment_timestamp)
+                put_tagged(buf, 0, body)
             else:
                 buf.append(0)
         except UNWRITABLE as error:

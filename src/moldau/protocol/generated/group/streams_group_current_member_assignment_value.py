@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -23,7 +26,6 @@ from moldau.protocol.wire import (
     put_length,
     put_string_length,
     put_tagged,
-    put_uvarint,
     skip_tags,
     unsupported_version,
     uvarint_at,
@@ -116,22 +118,27 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                     buf.append(n + 1)
                 else:
                     put_length(buf, n)
-                buf += pack_numbers("i", task_ids.partitions)
+                if n < FEW:
+                    buf += PACK_INT32[n](*task_ids.partitions)
+                else:
+                    buf += pack_numbers("i", task_ids.partitions)
                 has_assignment_epochs = task_ids.assignment_epochs is None or len(task_ids.assignment_epochs) > 0
                 if has_assignment_epochs:
-                    put_uvarint(buf, has_assignment_epochs)
-                    if has_assignment_epochs:
-                        body = bytearray()
-                        if task_ids.assignment_epochs is None:
-                            body.append(0)
+                    buf.append(1)
+                    body = bytearray()
+                    if task_ids.assignment_epochs is None:
+                        body.append(0)
+                    else:
+                        n = len(task_ids.assignment_epochs)
+                        if n < 127:
+                            body.append(n + 1)
                         else:
-                            n = len(task_ids.assignment_epochs)
-                            if n < 127:
-                                body.append(n + 1)
-                            else:
-                                put_length(body, n)
+                            put_length(body, n)
+                        if n < FEW:
+                            body += PACK_INT32[n](*task_ids.assignment_epochs)
+                        else:
                             body += pack_numbers("i", task_ids.assignment_epochs)
-                        put_tagged(buf, 0, body)
+                    put_tagged(buf, 0, body)
                 else:
                     buf.append(0)
             n = len(self.standby_tasks)
@@ -152,22 +159,27 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                     buf.append(n + 1)
                 else:
                     put_length(buf, n)
-                buf += pack_numbers("i", task_ids_2.partitions)
+                if n < FEW:
+                    buf += PACK_INT32[n](*task_ids_2.partitions)
+                else:
+                    buf += pack_numbers("i", task_ids_2.partitions)
                 has_assignment_epochs_2 = task_ids_2.assignment_epochs is None or len(task_ids_2.assignment_epochs) > 0
                 if has_assignment_epochs_2:
-                    put_uvarint(buf, has_assignment_epochs_2)
-                    if has_assignment_epochs_2:
-                        body_2 = bytearray()
-                        if task_ids_2.assignment_epochs is None:
-                            body_2.append(0)
+                    buf.append(1)
+                    body_2 = bytearray()
+                    if task_ids_2.assignment_epochs is None:
+                        body_2.append(0)
+                    else:
+                        n = len(task_ids_2.assignment_epochs)
+                        if n < 127:
+                            body_2.append(n + 1)
                         else:
-                            n = len(task_ids_2.assignment_epochs)
-                            if n < 127:
-                                body_2.append(n + 1)
-                            else:
-                                put_length(body_2, n)
+                            put_length(body_2, n)
+                        if n < FEW:
+                            body_2 += PACK_INT32[n](*task_ids_2.assignment_epochs)
+                        else:
                             body_2 += pack_numbers("i", task_ids_2.assignment_epochs)
-                        put_tagged(buf, 0, body_2)
+                    put_tagged(buf, 0, body_2)
                 else:
                     buf.append(0)
             n = len(self.warmup_tasks)
@@ -188,22 +200,27 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                     buf.append(n + 1)
                 else:
                     put_length(buf, n)
-                buf += pack_numbers("i", task_ids_3.partitions)
+                if n < FEW:
+                    buf += PACK_INT32[n](*task_ids_3.partitions)
+                else:
+                    buf += pack_numbers("i", task_ids_3.partitions)
                 has_assignment_epochs_3 = task_ids_3.assignment_epochs is None or len(task_ids_3.assignment_epochs) > 0
                 if has_assignment_epochs_3:
-                    put_uvarint(buf, has_assignment_epochs_3)
-                    if has_assignment_epochs_3:
-                        body_3 = bytearray()
-                        if task_ids_3.assignment_epochs is None:
-                            body_3.append(0)
+                    buf.append(1)
+                    body_3 = bytearray()
+                    if task_ids_3.assignment_epochs is None:
+                        body_3.append(0)
+                    else:
+                        n = len(task_ids_3.assignment_epochs)
+                        if n < 127:
+                            body_3.append(n + 1)
                         else:
-                            n = len(task_ids_3.assignment_epochs)
-                            if n < 127:
-                                body_3.append(n + 1)
-                            else:
-                                put_length(body_3, n)
+                            put_length(body_3, n)
+                        if n < FEW:
+                            body_3 += PACK_INT32[n](*task_ids_3.assignment_epochs)
+                        else:
                             body_3 += pack_numbers("i", task_ids_3.assignment_epochs)
-                        put_tagged(buf, 0, body_3)
+                    put_tagged(buf, 0, body_3)
                 else:
                     buf.append(0)
             n = len(self.active_tasks_pending_revocation)
@@ -224,22 +241,27 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                     buf.append(n + 1)
                 else:
                     put_length(buf, n)
-                buf += pack_numbers("i", task_ids_4.partitions)
+                if n < FEW:
+                    buf += PACK_INT32[n](*task_ids_4.partitions)
+                else:
+                    buf += pack_numbers("i", task_ids_4.partitions)
                 has_assignment_epochs_4 = task_ids_4.assignment_epochs is None or len(task_ids_4.assignment_epochs) > 0
                 if has_assignment_epochs_4:
-                    put_uvarint(buf, has_assignment_epochs_4)
-                    if has_assignment_epochs_4:
-                        body_4 = bytearray()
-                        if task_ids_4.assignment_epochs is None:
-                            body_4.append(0)
+                    buf.append(1)
+                    body_4 = bytearray()
+                    if task_ids_4.assignment_epochs is None:
+                        body_4.append(0)
+                    else:
+                        n = len(task_ids_4.assignment_epochs)
+                        if n < 127:
+                            body_4.append(n + 1)
                         else:
-                            n = len(task_ids_4.assignment_epochs)
-                            if n < 127:
-                                body_4.append(n + 1)
-                            else:
-                                put_length(body_4, n)
+                            put_length(body_4, n)
+                        if n < FEW:
+                            body_4 += PACK_INT32[n](*task_ids_4.assignment_epochs)
+                        else:
                             body_4 += pack_numbers("i", task_ids_4.assignment_epochs)
-                        put_tagged(buf, 0, body_4)
+                    put_tagged(buf, 0, body_4)
                 else:
                     buf.append(0)
             n = len(self.standby_tasks_pending_revocation)
@@ -260,22 +282,27 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                     buf.append(n + 1)
                 else:
                     put_length(buf, n)
-                buf += pack_numbers("i", task_ids_5.partitions)
+                if n < FEW:
+                    buf += PACK_INT32[n](*task_ids_5.partitions)
+                else:
+                    buf += pack_numbers("i", task_ids_5.partitions)
                 has_assignment_epochs_5 = task_ids_5.assignment_epochs is None or len(task_ids_5.assignment_epochs) > 0
                 if has_assignment_epochs_5:
-                    put_uvarint(buf, has_assignment_epochs_5)
-                    if has_assignment_epochs_5:
-                        body_5 = bytearray()
-                        if task_ids_5.assignment_epochs is None:
-                            body_5.append(0)
+                    buf.append(1)
+                    body_5 = bytearray()
+                    if task_ids_5.assignment_epochs is None:
+                        body_5.append(0)
+                    else:
+                        n = len(task_ids_5.assignment_epochs)
+                        if n < 127:
+                            body_5.append(n + 1)
                         else:
-                            n = len(task_ids_5.assignment_epochs)
-                            if n < 127:
-                                body_5.append(n + 1)
-                            else:
-                                put_length(body_5, n)
+                            put_length(body_5, n)
+                        if n < FEW:
+                            body_5 += PACK_INT32[n](*task_ids_5.assignment_epochs)
+                        else:
                             body_5 += pack_numbers("i", task_ids_5.assignment_epochs)
-                        put_tagged(buf, 0, body_5)
+                    put_tagged(buf, 0, body_5)
                 else:
                     buf.append(0)
             n = len(self.warmup_tasks_pending_revocation)
@@ -296,22 +323,27 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                     buf.append(n + 1)
                 else:
                     put_length(buf, n)
-                buf += pack_numbers("i", task_ids_6.partitions)
+                if n < FEW:
+                    buf += PACK_INT32[n](*task_ids_6.partitions)
+                else:
+                    buf += pack_numbers("i", task_ids_6.partitions)
                 has_assignment_epochs_6 = task_ids_6.assignment_epochs is None or len(task_ids_6.assignment_epochs) > 0
                 if has_assignment_epochs_6:
-                    put_uvarint(buf, has_assignment_epochs_6)
-                    if has_assignment_epochs_6:
-                        body_6 = bytearray()
-                        if task_ids_6.assignment_epochs is None:
-                            body_6.append(0)
+                    buf.append(1)
+                    body_6 = bytearray()
+                    if task_ids_6.assignment_epochs is None:
+                        body_6.append(0)
+                    else:
+                        n = len(task_ids_6.assignment_epochs)
+                        if n < 127:
+                            body_6.append(n + 1)
                         else:
-                            n = len(task_ids_6.assignment_epochs)
-                            if n < 127:
-                                body_6.append(n + 1)
-                            else:
-                                put_length(body_6, n)
+                            put_length(body_6, n)
+                        if n < FEW:
+                            body_6 += PACK_INT32[n](*task_ids_6.assignment_epochs)
+                        else:
                             body_6 += pack_numbers("i", task_ids_6.assignment_epochs)
-                        put_tagged(buf, 0, body_6)
+                    put_tagged(buf, 0, body_6)
                 else:
                     buf.append(0)
             buf.append(0)
@@ -354,7 +386,10 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                     n, pos = long_length(buf, pos - 1)
                 if n < 0 or n * 4 > end - pos:
                     raise bad_length("partitions", n)
-                task_ids.partitions = numbers_at("i", buf, pos, n)
+                if n < FEW:
+                    task_ids.partitions = [*UNPACK_INT32[n](buf, pos)]
+                else:
+                    task_ids.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 task_ids.assignment_epochs = []
                 count, pos = uvarint_at(buf, pos)
@@ -377,7 +412,10 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                             elif n * 4 > end - pos:
                                 raise bad_length("assignment_epochs", n)
                             else:
-                                task_ids.assignment_epochs = numbers_at("i", buf, pos, n)
+                                if n < FEW:
+                                    task_ids.assignment_epochs = [*UNPACK_INT32[n](buf, pos)]
+                                else:
+                                    task_ids.assignment_epochs = numbers_at("i", buf, pos, n)
                                 pos += n * 4
                         else:
                             pos = tag_end
@@ -408,7 +446,10 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                     n, pos = long_length(buf, pos - 1)
                 if n < 0 or n * 4 > end - pos:
                     raise bad_length("partitions", n)
-                task_ids_2.partitions = numbers_at("i", buf, pos, n)
+                if n < FEW:
+                    task_ids_2.partitions = [*UNPACK_INT32[n](buf, pos)]
+                else:
+                    task_ids_2.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 task_ids_2.assignment_epochs = []
                 count, pos = uvarint_at(buf, pos)
@@ -431,7 +472,10 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                             elif n * 4 > end - pos:
                                 raise bad_length("assignment_epochs", n)
                             else:
-                                task_ids_2.assignment_epochs = numbers_at("i", buf, pos, n)
+                                if n < FEW:
+                                    task_ids_2.assignment_epochs = [*UNPACK_INT32[n](buf, pos)]
+                                else:
+                                    task_ids_2.assignment_epochs = numbers_at("i", buf, pos, n)
                                 pos += n * 4
                         else:
                             pos = tag_end_2
@@ -462,7 +506,10 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                     n, pos = long_length(buf, pos - 1)
                 if n < 0 or n * 4 > end - pos:
                     raise bad_length("partitions", n)
-                task_ids_3.partitions = numbers_at("i", buf, pos, n)
+                if n < FEW:
+                    task_ids_3.partitions = [*UNPACK_INT32[n](buf, pos)]
+                else:
+                    task_ids_3.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 task_ids_3.assignment_epochs = []
                 count, pos = uvarint_at(buf, pos)
@@ -485,7 +532,10 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                             elif n * 4 > end - pos:
                                 raise bad_length("assignment_epochs", n)
                             else:
-                                task_ids_3.assignment_epochs = numbers_at("i", buf, pos, n)
+                                if n < FEW:
+                                    task_ids_3.assignment_epochs = [*UNPACK_INT32[n](buf, pos)]
+                                else:
+                                    task_ids_3.assignment_epochs = numbers_at("i", buf, pos, n)
                                 pos += n * 4
                         else:
                             pos = tag_end_3
@@ -516,7 +566,10 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                     n, pos = long_length(buf, pos - 1)
                 if n < 0 or n * 4 > end - pos:
                     raise bad_length("partitions", n)
-                task_ids_4.partitions = numbers_at("i", buf, pos, n)
+                if n < FEW:
+                    task_ids_4.partitions = [*UNPACK_INT32[n](buf, pos)]
+                else:
+                    task_ids_4.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 task_ids_4.assignment_epochs = []
                 count, pos = uvarint_at(buf, pos)
@@ -539,7 +592,10 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                             elif n * 4 > end - pos:
                                 raise bad_length("assignment_epochs", n)
                             else:
-                                task_ids_4.assignment_epochs = numbers_at("i", buf, pos, n)
+                                if n < FEW:
+                                    task_ids_4.assignment_epochs = [*UNPACK_INT32[n](buf, pos)]
+                                else:
+                                    task_ids_4.assignment_epochs = numbers_at("i", buf, pos, n)
                                 pos += n * 4
                         else:
                             pos = tag_end_4
@@ -570,7 +626,10 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                     n, pos = long_length(buf, pos - 1)
                 if n < 0 or n * 4 > end - pos:
                     raise bad_length("partitions", n)
-                task_ids_5.partitions = numbers_at("i", buf, pos, n)
+                if n < FEW:
+                    task_ids_5.partitions = [*UNPACK_INT32[n](buf, pos)]
+                else:
+                    task_ids_5.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 task_ids_5.assignment_epochs = []
                 count, pos = uvarint_at(buf, pos)
@@ -593,7 +652,10 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                             elif n * 4 > end - pos:
                                 raise bad_length("assignment_epochs", n)
                             else:
-                                task_ids_5.assignment_epochs = numbers_at("i", buf, pos, n)
+                                if n < FEW:
+                                    task_ids_5.assignment_epochs = [*UNPACK_INT32[n](buf, pos)]
+                                else:
+                                    task_ids_5.assignment_epochs = numbers_at("i", buf, pos, n)
                                 pos += n * 4
                         else:
                             pos = tag_end_5
@@ -624,7 +686,10 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                     n, pos = long_length(buf, pos - 1)
                 if n < 0 or n * 4 > end - pos:
                     raise bad_length("partitions", n)
-                task_ids_6.partitions = numbers_at("i", buf, pos, n)
+                if n < FEW:
+                    task_ids_6.partitions = [*UNPACK_INT32[n](buf, pos)]
+                else:
+                    task_ids_6.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 task_ids_6.assignment_epochs = []
                 count, pos = uvarint_at(buf, pos)
@@ -647,7 +712,10 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                             elif n * 4 > end - pos:
                                 raise bad_length("assignment_epochs", n)
                             else:
-                                task_ids_6.assignment_epochs = numbers_at("i", buf, pos, n)
+                                if n < FEW:
+                                    task_ids_6.assignment_epochs = [*UNPACK_INT32[n](buf, pos)]
+                                else:
+                                    task_ids_6.assignment_epochs = numbers_at("i", buf, pos, n)
                                 pos += n * 4
                         else:
                             pos = tag_end_6

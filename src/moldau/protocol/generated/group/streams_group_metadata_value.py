@@ -21,7 +21,6 @@ from moldau.protocol.wire import (
     put_length,
     put_string_length,
     put_tagged,
-    put_uvarint,
     skip_tags,
     unsupported_version,
     uvarint_at,
@@ -83,7 +82,7 @@ class StreamsGroupMetadataValue(WireMessage):
             has_validated_topology_epoch = self.validated_topology_epoch != -1
             has_last_assignment_configs = self.last_assignment_configs is None or len(self.last_assignment_configs) > 0
             if has_validated_topology_epoch or has_last_assignment_configs:
-                put_uvarint(buf, has_validated_topology_epoch + has_last_assignment_configs)
+                buf.append(has_validated_topology_epoch + has_last_assignment_configs)
                 if has_validated_topology_epoch:
                     body = bytearray()
                     body += pack_i(self.validated_topology_epoch)

@@ -4,10 +4,13 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -87,7 +90,10 @@ class StreamsGroupTargetAssignmentMemberValue(WireMessage):
                     buf.append(n + 1)
                 else:
                     put_length(buf, n)
-                buf += pack_numbers("i", task_ids.partitions)
+                if n < FEW:
+                    buf += PACK_INT32[n](*task_ids.partitions)
+                else:
+                    buf += pack_numbers("i", task_ids.partitions)
                 buf.append(0)
             n = len(self.standby_tasks)
             if n < 127:
@@ -107,7 +113,10 @@ class StreamsGroupTargetAssignmentMemberValue(WireMessage):
                     buf.append(n + 1)
                 else:
                     put_length(buf, n)
-                buf += pack_numbers("i", task_ids_2.partitions)
+                if n < FEW:
+                    buf += PACK_INT32[n](*task_ids_2.partitions)
+                else:
+                    buf += pack_numbers("i", task_ids_2.partitions)
                 buf.append(0)
             n = len(self.warmup_tasks)
             if n < 127:
@@ -127,7 +136,10 @@ class StreamsGroupTargetAssignmentMemberValue(WireMessage):
                     buf.append(n + 1)
                 else:
                     put_length(buf, n)
-                buf += pack_numbers("i", task_ids_3.partitions)
+                if n < FEW:
+                    buf += PACK_INT32[n](*task_ids_3.partitions)
+                else:
+                    buf += pack_numbers("i", task_ids_3.partitions)
                 buf.append(0)
             buf.append(0)
         except UNWRITABLE as error:
@@ -167,7 +179,10 @@ class StreamsGroupTargetAssignmentMemberValue(WireMessage):
                     n, pos = long_length(buf, pos - 1)
                 if n < 0 or n * 4 > end - pos:
                     raise bad_length("partitions", n)
-                task_ids.partitions = numbers_at("i", buf, pos, n)
+                if n < FEW:
+                    task_ids.partitions = [*UNPACK_INT32[n](buf, pos)]
+                else:
+                    task_ids.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 if buf[pos]:
                     pos = skip_tags(buf, pos, end)
@@ -198,7 +213,10 @@ class StreamsGroupTargetAssignmentMemberValue(WireMessage):
                     n, pos = long_length(buf, pos - 1)
                 if n < 0 or n * 4 > end - pos:
                     raise bad_length("partitions", n)
-                task_ids_2.partitions = numbers_at("i", buf, pos, n)
+                if n < FEW:
+                    task_ids_2.partitions = [*UNPACK_INT32[n](buf, pos)]
+                else:
+                    task_ids_2.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 if buf[pos]:
                     pos = skip_tags(buf, pos, end)
@@ -229,7 +247,10 @@ class StreamsGroupTargetAssignmentMemberValue(WireMessage):
                     n, pos = long_length(buf, pos - 1)
                 if n < 0 or n * 4 > end - pos:
                     raise bad_length("partitions", n)
-                task_ids_3.partitions = numbers_at("i", buf, pos, n)
+                if n < FEW:
+                    task_ids_3.partitions = [*UNPACK_INT32[n](buf, pos)]
+                else:
+                    task_ids_3.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 if buf[pos]:
                     pos = skip_tags(buf, pos, end)

@@ -16,7 +16,6 @@ from moldau.protocol.wire import (
     new,
     put_string_length,
     put_tagged,
-    put_uvarint,
     unsupported_version,
     uvarint_at,
 )
@@ -47,20 +46,19 @@ class AbortTransactionRecord(WireMessage):
         try:
             has_reason = self.reason is not None
             if has_reason:
-                put_uvarint(buf, has_reason)
-                if has_reason:
-                    body = bytearray()
-                    if self.reason is None:
-                        body.append(0)
+                buf.append(1)
+                body = bytearray()
+                if self.reason is None:
+                    body.append(0)
+                else:
+                    data = self.reason.encode()
+                    n = len(data)
+                    if n < 127:
+                        body.append(n + 1)
                     else:
-                        data = self.reason.encode()
-                        n = len(data)
-                        if n < 127:
-                            body.append(n + 1)
-                        else:
-                            put_string_length(body, n)
-                        body += data
-                    put_tagged(buf, 0, body)
+                        put_string_length(body, n)
+                    body += data
+                put_tagged(buf, 0, body)
             else:
                 buf.append(0)
         except UNWRITABLE as error:

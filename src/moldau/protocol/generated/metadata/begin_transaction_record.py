@@ -16,7 +16,6 @@ from moldau.protocol.wire import (
     new,
     put_string_length,
     put_tagged,
-    put_uvarint,
     unsupported_version,
     uvarint_at,
 )
@@ -47,20 +46,19 @@ class BeginTransactionRecord(WireMessage):
         try:
             has_name = self.name is not None
             if has_name:
-                put_uvarint(buf, has_name)
-                if has_name:
-                    body = bytearray()
-                    if self.name is None:
-                        body.append(0)
+                buf.append(1)
+                body = bytearray()
+                if self.name is None:
+                    body.append(0)
+                else:
+                    data = self.name.encode()
+                    n = len(data)
+                    if n < 127:
+                        body.append(n + 1)
                     else:
-                        data = self.name.encode()
-                        n = len(data)
-                        if n < 127:
-                            body.append(n + 1)
-                        else:
-                            put_string_length(body, n)
-                        body += data
-                    put_tagged(buf, 0, body)
+                        put_string_length(body, n)
+                    body += data
+                put_tagged(buf, 0, body)
             else:
                 buf.append(0)
         except UNWRITABLE as error:

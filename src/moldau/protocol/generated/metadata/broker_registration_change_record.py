@@ -20,7 +20,6 @@ from moldau.protocol.wire import (
     not_in_version,
     put_length,
     put_tagged,
-    put_uvarint,
     unsupported_version,
     uuids_at,
     uvarint_at,
@@ -84,7 +83,7 @@ class BrokerRegistrationChangeRecord(WireMessage):
             if has_cordoned_log_dirs and not since_3:
                 raise not_in_version("cordoned_log_dirs", version)
             if has_fenced or has_in_controlled_shutdown or has_log_dirs or has_cordoned_log_dirs:
-                put_uvarint(buf, has_fenced + has_in_controlled_shutdown + has_log_dirs + has_cordoned_log_dirs)
+                buf.append(has_fenced + has_in_controlled_shutdown + has_log_dirs + has_cordoned_log_dirs)
                 if has_fenced:
                     body = bytearray()
                     body += pack_b(self.fenced)

@@ -5,9 +5,12 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNWRITABLE,
     WireMessage,
     Writer,
@@ -21,7 +24,6 @@ from moldau.protocol.wire import (
     pack_numbers,
     put_length,
     put_tagged,
-    put_uvarint,
     unsupported_version,
     uuids_at,
     uvarint_at,
@@ -108,7 +110,7 @@ class PartitionChangeRecord(WireMessage):
             if has_directories and not since_1:
                 raise not_in_version("directories", version)
             if has_isr or has_leader or has_replicas or has_removing_replicas or has_adding_replicas or has_leader_recovery_state or has_eligible_leader_replicas or has_last_known_elr or has_directories:
-                put_uvarint(buf, has_isr + has_leader + has_replicas + has_removing_replicas + has_adding_replicas + has_leader_recovery_state + has_eligible_leader_replicas + has_last_known_elr + has_directories)
+                buf.append(has_isr + has_leader + has_replicas + has_removing_replicas + has_adding_replicas + has_leader_recovery_state + has_eligible_leader_replicas + has_last_known_elr + has_directories)
                 if has_isr:
                     body = bytearray()
                     if self.isr is None:
@@ -119,7 +121,10 @@ class PartitionChangeRecord(WireMessage):
                             body.append(n + 1)
                         else:
                             put_length(body, n)
-                        body += pack_numbers("i", self.isr)
+                        if n < FEW:
+                            body += PACK_INT32[n](*self.isr)
+                        else:
+                            body += pack_numbers("i", self.isr)
                     put_tagged(buf, 0, body)
                 if has_leader:
                     body_2 = bytearray()
@@ -135,7 +140,10 @@ class PartitionChangeRecord(WireMessage):
                             body_3.append(n + 1)
                         else:
                             put_length(body_3, n)
-                        body_3 += pack_numbers("i", self.replicas)
+                        if n < FEW:
+                            body_3 += PACK_INT32[n](*self.replicas)
+                        else:
+                            body_3 += pack_numbers("i", self.replicas)
                     put_tagged(buf, 2, body_3)
                 if has_removing_replicas:
                     body_4 = bytearray()
@@ -147,7 +155,10 @@ class PartitionChangeRecord(WireMessage):
                             body_4.append(n + 1)
                         else:
                             put_length(body_4, n)
-                        body_4 += pack_numbers("i", self.removing_replicas)
+                        if n < FEW:
+                            body_4 += PACK_INT32[n](*self.removing_replicas)
+                        else:
+                            body_4 += pack_numbers("i", self.removing_replicas)
                     put_tagged(buf, 3, body_4)
                 if has_adding_replicas:
                     body_5 = bytearray()
@@ -159,7 +170,10 @@ class PartitionChangeRecord(WireMessage):
                             body_5.append(n + 1)
                         else:
                             put_length(body_5, n)
-                        body_5 += pack_numbers("i", self.adding_replicas)
+                        if n < FEW:
+                            body_5 += PACK_INT32[n](*self.adding_replicas)
+                        else:
+                            body_5 += pack_numbers("i", self.adding_replicas)
                     put_tagged(buf, 4, body_5)
                 if has_leader_recovery_state:
                     body_6 = bytearray()
@@ -175,7 +189,10 @@ class PartitionChangeRecord(WireMessage):
                             body_7.append(n + 1)
                         else:
                             put_length(body_7, n)
-                        body_7 += pack_numbers("i", self.eligible_leader_replicas)
+                        if n < FEW:
+                            body_7 += PACK_INT32[n](*self.eligible_leader_replicas)
+                        else:
+                            body_7 += pack_numbers("i", self.eligible_leader_replicas)
                     put_tagged(buf, 6, body_7)
                 if has_last_known_elr:
                     body_8 = bytearray()
@@ -187,7 +204,10 @@ class PartitionChangeRecord(WireMessage):
                             body_8.append(n + 1)
                         else:
                             put_length(body_8, n)
-                        body_8 += pack_numbers("i", self.last_known_elr)
+                        if n < FEW:
+                            body_8 += PACK_INT32[n](*self.last_known_elr)
+                        else:
+                            body_8 += pack_numbers("i", self.last_known_elr)
                     put_tagged(buf, 7, body_8)
                 if has_directories:
                     body_9 = bytearray()
@@ -248,7 +268,10 @@ class PartitionChangeRecord(WireMessage):
                         elif n * 4 > end - pos:
                             raise bad_length("isr", n)
                         else:
-                            self.isr = numbers_at("i", buf, pos, n)
+                            if n < FEW:
+                                self.isr = [*UNPACK_INT32[n](buf, pos)]
+                            else:
+                                self.isr = numbers_at("i", buf, pos, n)
                             pos += n * 4
                     elif tag == 1:
                         (self.leader,) = unpack_i(buf, pos)
@@ -263,7 +286,10 @@ class PartitionChangeRecord(WireMessage):
                         elif n * 4 > end - pos:
                             raise bad_length("replicas", n)
                         else:
-                            self.replicas = numbers_at("i", buf, pos, n)
+                            if n < FEW:
+                                self.replicas = [*UNPACK_INT32[n](buf, pos)]
+                            else:
+                                self.replicas = numbers_at("i", buf, pos, n)
                             pos += n * 4
                     elif tag == 3:
                         n = buf[pos] - 1
@@ -275,7 +301,10 @@ class PartitionChangeRecord(WireMessage):
                         elif n * 4 > end - pos:
                             raise bad_length("removing_replicas", n)
                         else:
-                            self.removing_replicas = numbers_at("i", buf, pos, n)
+                            if n < FEW:
+                                self.removing_replicas = [*UNPACK_INT32[n](buf, pos)]
+                            else:
+                                self.removing_replicas = numbers_at("i", buf, pos, n)
                             pos += n * 4
                     elif tag == 4:
                         n = buf[pos] - 1
@@ -287,7 +316,10 @@ class PartitionChangeRecord(WireMessage):
                         elif n * 4 > end - pos:
                             raise bad_length("adding_replicas", n)
                         else:
-                            self.adding_replicas = numbers_at("i", buf, pos, n)
+                            if n < FEW:
+                                self.adding_replicas = [*UNPACK_INT32[n](buf, pos)]
+                            else:
+                                self.adding_replicas = numbers_at("i", buf, pos, n)
                             pos += n * 4
                     elif tag == 5:
                         (self.leader_recovery_state,) = unpack_b(buf, pos)
@@ -302,7 +334,10 @@ class PartitionChangeRecord(WireMessage):
                         elif n * 4 > end - pos:
                             raise bad_length("eligible_leader_replicas", n)
                         else:
-                            self.eligible_leader_replicas = numbers_at("i", buf, pos, n)
+                            if n < FEW:
+                                self.eligible_leader_replicas = [*UNPACK_INT32[n](buf, pos)]
+                            else:
+                                self.eligible_leader_replicas = numbers_at("i", buf, pos, n)
                             pos += n * 4
                     elif tag == 7 and since_2:
                         n = buf[pos] - 1
@@ -314,7 +349,10 @@ class PartitionChangeRecord(WireMessage):
                         elif n * 4 > end - pos:
                             raise bad_length("last_known_elr", n)
                         else:
-                            self.last_known_elr = numbers_at("i", buf, pos, n)
+                            if n < FEW:
+                                self.last_known_elr = [*UNPACK_INT32[n](buf, pos)]
+                            else:
+                                self.last_known_elr = numbers_at("i", buf, pos, n)
                             pos += n * 4
                     elif tag == 8 and since_1:
                         n = buf[pos] - 1

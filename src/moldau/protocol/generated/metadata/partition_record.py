@@ -5,9 +5,12 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -22,7 +25,6 @@ from moldau.protocol.wire import (
     pack_numbers,
     put_length,
     put_tagged,
-    put_uvarint,
     unsupported_version,
     uuids_at,
     uvarint_at,
@@ -104,25 +106,37 @@ class PartitionRecord(WireMessage):
                 buf.append(n + 1)
             else:
                 put_length(buf, n)
-            buf += pack_numbers("i", self.replicas)
+            if n < FEW:
+                buf += PACK_INT32[n](*self.replicas)
+            else:
+                buf += pack_numbers("i", self.replicas)
             n = len(self.isr)
             if n < 127:
                 buf.append(n + 1)
             else:
                 put_length(buf, n)
-            buf += pack_numbers("i", self.isr)
+            if n < FEW:
+                buf += PACK_INT32[n](*self.isr)
+            else:
+                buf += pack_numbers("i", self.isr)
             n = len(self.removing_replicas)
             if n < 127:
                 buf.append(n + 1)
             else:
                 put_length(buf, n)
-            buf += pack_numbers("i", self.removing_replicas)
+            if n < FEW:
+                buf += PACK_INT32[n](*self.removing_replicas)
+            else:
+                buf += pack_numbers("i", self.removing_replicas)
             n = len(self.adding_replicas)
             if n < 127:
                 buf.append(n + 1)
             else:
                 put_length(buf, n)
-            buf += pack_numbers("i", self.adding_replicas)
+            if n < FEW:
+                buf += PACK_INT32[n](*self.adding_replicas)
+            else:
+                buf += pack_numbers("i", self.adding_replicas)
             buf += pack_iii(self.leader, self.leader_epoch, self.partition_epoch)
             if since_1:
                 n = len(self.directories)
@@ -142,7 +156,7 @@ class PartitionRecord(WireMessage):
             if has_last_known_elr and not since_2:
                 raise not_in_version("last_known_elr", version)
             if has_leader_recovery_state or has_eligible_leader_replicas or has_last_known_elr:
-                put_uvarint(buf, has_leader_recovery_state + has_eligible_leader_replicas + has_last_known_elr)
+                buf.append(has_leader_recovery_state + has_eligible_leader_replicas + has_last_known_elr)
                 if has_leader_recovery_state:
                     body = bytearray()
                     body += pack_b(self.leader_recovery_state)
@@ -157,7 +171,10 @@ class PartitionRecord(WireMessage):
                             body_2.append(n + 1)
                         else:
                             put_length(body_2, n)
-                        body_2 += pack_numbers("i", self.eligible_leader_replicas)
+                        if n < FEW:
+                            body_2 += PACK_INT32[n](*self.eligible_leader_replicas)
+                        else:
+                            body_2 += pack_numbers("i", self.eligible_leader_replicas)
                     put_tagged(buf, 1, body_2)
                 if has_last_known_elr:
                     body_3 = bytearray()
@@ -169,7 +186,10 @@ class PartitionRecord(WireMessage):
                             body_3.append(n + 1)
                         else:
                             put_length(body_3, n)
-                        body_3 += pack_numbers("i", self.last_known_elr)
+                        if n < FEW:
+                            body_3 += PACK_INT32[n](*self.last_known_elr)
+                        else:
+                            body_3 += pack_numbers("i", self.last_known_elr)
                     put_tagged(buf, 2, body_3)
             else:
                 buf.append(0)
@@ -195,7 +215,10 @@ class PartitionRecord(WireMessage):
                 n, pos = long_length(buf, pos - 1)
             if n < 0 or n * 4 > end - pos:
                 raise bad_length("replicas", n)
-            self.replicas = numbers_at("i", buf, pos, n)
+            if n < FEW:
+                self.replicas = [*UNPACK_INT32[n](buf, pos)]
+            else:
+                self.replicas = numbers_at("i", buf, pos, n)
             pos += n * 4
             n = buf[pos] - 1
             pos += 1
@@ -203,7 +226,10 @@ class PartitionRecord(WireMessage):
                 n, pos = long_length(buf, pos - 1)
             if n < 0 or n * 4 > end - pos:
                 raise bad_length("isr", n)
-            self.isr = numbers_at("i", buf, pos, n)
+            if n < FEW:
+                self.isr = [*UNPACK_INT32[n](buf, pos)]
+            else:
+                self.isr = numbers_at("i", buf, pos, n)
             pos += n * 4
             n = buf[pos] - 1
             pos += 1
@@ -211,7 +237,10 @@ class PartitionRecord(WireMessage):
                 n, pos = long_length(buf, pos - 1)
             if n < 0 or n * 4 > end - pos:
                 raise bad_length("removing_replicas", n)
-            self.removing_replicas = numbers_at("i", buf, pos, n)
+            if n < FEW:
+                self.removing_replicas = [*UNPACK_INT32[n](buf, pos)]
+            else:
+                self.removing_replicas = numbers_at("i", buf, pos, n)
             pos += n * 4
             n = buf[pos] - 1
             pos += 1
@@ -219,7 +248,10 @@ class PartitionRecord(WireMessage):
                 n, pos = long_length(buf, pos - 1)
             if n < 0 or n * 4 > end - pos:
                 raise bad_length("adding_replicas", n)
-            self.adding_replicas = numbers_at("i", buf, pos, n)
+            if n < FEW:
+                self.adding_replicas = [*UNPACK_INT32[n](buf, pos)]
+            else:
+                self.adding_replicas = numbers_at("i", buf, pos, n)
             pos += n * 4
             self.leader, self.leader_epoch, self.partition_epoch = unpack_iii(buf, pos)
             pos += 12
@@ -260,7 +292,10 @@ class PartitionRecord(WireMessage):
                         elif n * 4 > end - pos:
                             raise bad_length("eligible_leader_replicas", n)
                         else:
-                            self.eligible_leader_replicas = numbers_at("i", buf, pos, n)
+                            if n < FEW:
+                                self.eligible_leader_replicas = [*UNPACK_INT32[n](buf, pos)]
+                            else:
+                                self.eligible_leader_replicas = numbers_at("i", buf, pos, n)
                             pos += n * 4
                     elif tag == 2 and since_2:
                         n = buf[pos] - 1
@@ -272,7 +307,10 @@ class PartitionRecord(WireMessage):
                         elif n * 4 > end - pos:
                             raise bad_length("last_known_elr", n)
                         else:
-                            self.last_known_elr = numbers_at("i", buf, pos, n)
+                            if n < FEW:
+                                self.last_known_elr = [*UNPACK_INT32[n](buf, pos)]
+                            else:
+                                self.last_known_elr = numbers_at("i", buf, pos, n)
                             pos += n * 4
                     else:
                         pos = tag_end

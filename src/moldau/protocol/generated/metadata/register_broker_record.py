@@ -23,7 +23,6 @@ from moldau.protocol.wire import (
     put_length,
     put_string_length,
     put_tagged,
-    put_uvarint,
     skip_tags,
     unsupported_version,
     uuids_at,
@@ -32,16 +31,18 @@ from moldau.protocol.wire import (
 
 ZERO_UUID = bytes(16)
 
-pack_uq = Struct(">16sq").pack
-unpack_uq = Struct(">16sq").unpack_from
 pack_z = Struct(">?").pack
 unpack_z = Struct(">?").unpack_from
+pack_zz = Struct(">??").pack
+unpack_zz = Struct(">??").unpack_from
 pack_Hh = Struct(">Hh").pack
 unpack_Hh = Struct(">Hh").unpack_from
 pack_hh = Struct(">hh").pack
 unpack_hh = Struct(">hh").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_iuq = Struct(">i16sq").pack
+unpack_iuq = Struct(">i16sq").unpack_from
+pack_izuq = Struct(">i?16sq").pack
+unpack_izuq = Struct(">i?16sq").unpack_from
 
 
 class BrokerEndpoint(Message):
@@ -139,13 +140,12 @@ class RegisterBrokerRecord(WireMessage):
         since_4 = version >= 4
         buf = w.buf
         try:
-            buf += pack_i(self.broker_id)
             if since_2:
-                buf += pack_z(self.is_migrating_zk_broker)
+                buf += pack_izuq(self.broker_id, self.is_migrating_zk_broker, self.incarnation_id, self.broker_epoch)
             else:
+                buf += pack_iuq(self.broker_id, self.incarnation_id, self.broker_epoch)
                 if self.is_migrating_zk_broker:
                     raise not_in_version("is_migrating_zk_broker", version)
-            buf += pack_uq(self.incarnation_id, self.broker_epoch)
             n = len(self.end_points)
             if n < 127:
                 buf.append(n + 1)
@@ -193,10 +193,10 @@ class RegisterBrokerRecord(WireMessage):
                 else:
                     put_string_length(buf, n)
                 buf += data
-            buf += pack_z(self.fenced)
             if since_1:
-                buf += pack_z(self.in_controlled_shutdown)
+                buf += pack_zz(self.fenced, self.in_controlled_shutdown)
             else:
+                buf += pack_z(self.fenced)
                 if self.in_controlled_shutdown:
                     raise not_in_version("in_controlled_shutdown", version)
             has_log_dirs = len(self.log_dirs) > 0
@@ -206,7 +206,7 @@ class RegisterBrokerRecord(WireMessage):
             if has_cordoned_log_dirs and not since_4:
                 raise not_in_version("cordoned_log_dirs", version)
             if has_log_dirs or has_cordoned_log_dirs:
-                put_uvarint(buf, has_log_dirs + has_cordoned_log_dirs)
+                buf.append(has_log_dirs + has_cordoned_log_dirs)
                 if has_log_dirs:
                     body = bytearray()
                     n = len(self.log_dirs)
@@ -246,15 +246,13 @@ class RegisterBrokerRecord(WireMessage):
         end = r.end
         self = new(cls)
         try:
-            (self.broker_id,) = unpack_i(buf, pos)
-            pos += 4
             if since_2:
-                (self.is_migrating_zk_broker,) = unpack_z(buf, pos)
-                pos += 1
+                self.broker_id, self.is_migrating_zk_broker, self.incarnation_id, self.broker_epoch = unpack_izuq(buf, pos)
+                pos += 29
             else:
+                self.broker_id, self.incarnation_id, self.broker_epoch = unpack_iuq(buf, pos)
+                pos += 28
                 self.is_migrating_zk_broker = False
-            self.incarnation_id, self.broker_epoch = unpack_uq(buf, pos)
-            pos += 24
             n = buf[pos] - 1
             pos += 1
             if n > 126:
@@ -324,12 +322,12 @@ class RegisterBrokerRecord(WireMessage):
             else:
                 self.rack = str(buf[pos : pos + n], "utf-8")
                 pos += n
-            (self.fenced,) = unpack_z(buf, pos)
-            pos += 1
             if since_1:
-                (self.in_controlled_shutdown,) = unpack_z(buf, pos)
-                pos += 1
+                self.fenced, self.in_controlled_shutdown = unpack_zz(buf, pos)
+                pos += 2
             else:
+                (self.fenced,) = unpack_z(buf, pos)
+                pos += 1
                 self.in_controlled_shutdown = False
             self.log_dirs = []
             self.cordoned_log_dirs = None

@@ -26,14 +26,12 @@ from moldau.protocol.wire import (
 
 ZERO_UUID = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
-pack_iii = Struct(">iii").pack
-unpack_iii = Struct(">iii").unpack_from
-pack_q = Struct(">q").pack
-unpack_q = Struct(">q").unpack_from
+pack_iiiu = Struct(">iii16s").pack
+unpack_iiiu = Struct(">iii16s").unpack_from
+pack_iiiq = Struct(">iiiq").pack
+unpack_iiiq = Struct(">iiiq").unpack_from
 
 
 class Voter(Message):
@@ -101,14 +99,15 @@ class QuorumStateData(WireMessage):
             else:
                 if self.cluster_id != "":
                     raise not_in_version("cluster_id", version)
-            buf += pack_iii(self.leader_id, self.leader_epoch, self.voted_id)
             if since_1:
-                buf += pack_u(self.voted_directory_id)
+                buf += pack_iiiu(self.leader_id, self.leader_epoch, self.voted_id, self.voted_directory_id)
+                if self.applied_offset != 0:
+                    raise not_in_version("applied_offset", version)
             else:
+                buf += pack_iiiq(self.leader_id, self.leader_epoch, self.voted_id, self.applied_offset)
                 if self.voted_directory_id != ZERO_UUID:
                     raise not_in_version("voted_directory_id", version)
             if until_0:
-                buf += pack_q(self.applied_offset)
                 if self.current_voters is None:
                     buf.append(0)
                 else:
@@ -121,8 +120,6 @@ class QuorumStateData(WireMessage):
                         buf += pack_i(voter.voter_id)
                         buf.append(0)
             else:
-                if self.applied_offset != 0:
-                    raise not_in_version("applied_offset", version)
                 if self.current_voters is None or len(self.current_voters) > 0:
                     raise not_in_version("current_voters", version)
             buf.append(0)
@@ -151,16 +148,15 @@ class QuorumStateData(WireMessage):
                 pos += n
             else:
                 self.cluster_id = ""
-            self.leader_id, self.leader_epoch, self.voted_id = unpack_iii(buf, pos)
-            pos += 12
             if since_1:
-                (self.voted_directory_id,) = unpack_u(buf, pos)
-                pos += 16
+                self.leader_id, self.leader_epoch, self.voted_id, self.voted_directory_id = unpack_iiiu(buf, pos)
+                pos += 28
+                self.applied_offset = 0
             else:
+                self.leader_id, self.leader_epoch, self.voted_id, self.applied_offset = unpack_iiiq(buf, pos)
+                pos += 20
                 self.voted_directory_id = ZERO_UUID
             if until_0:
-                (self.applied_offset,) = unpack_q(buf, pos)
-                pos += 8
                 n = buf[pos] - 1
                 pos += 1
                 if n > 126:
@@ -182,7 +178,6 @@ class QuorumStateData(WireMessage):
                         else:
                             pos += 1
             else:
-                self.applied_offset = 0
                 self.current_voters = []
             if buf[pos]:
                 pos = skip_tags(buf, pos, end)

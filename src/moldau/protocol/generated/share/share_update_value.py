@@ -19,7 +19,6 @@ from moldau.protocol.wire import (
     new,
     put_length,
     put_tagged,
-    put_uvarint,
     skip_tags,
     unsupported_version,
     uvarint_at,
@@ -99,11 +98,10 @@ class ShareUpdateValue(WireMessage):
                 buf.append(0)
             has_delivery_complete_count = self.delivery_complete_count != -1
             if has_delivery_complete_count:
-                put_uvarint(buf, has_delivery_complete_count)
-                if has_delivery_complete_count:
-                    body = bytearray()
-                    body += pack_i(self.delivery_complete_count)
-                    put_tagged(buf, 0, body)
+                buf.append(1)
+                body = bytearray()
+                body += pack_i(self.delivery_complete_count)
+                put_tagged(buf, 0, body)
             else:
                 buf.append(0)
         except UNWRITABLE as error:

@@ -21,7 +21,6 @@ from moldau.protocol.wire import (
     put_length,
     put_string_length,
     put_tagged,
-    put_uvarint,
     skip_tags,
     unsupported_version,
     uvarint_at,
@@ -180,11 +179,10 @@ class RemoteLogSegmentMetadataRecord(WireMessage):
             buf += pack_b(self.remote_log_segment_state)
             has_txn_index_empty = self.txn_index_empty
             if has_txn_index_empty:
-                put_uvarint(buf, has_txn_index_empty)
-                if has_txn_index_empty:
-                    body = bytearray()
-                    body += pack_z(self.txn_index_empty)
-                    put_tagged(buf, 0, body)
+                buf.append(1)
+                body = bytearray()
+                body += pack_z(self.txn_index_empty)
+                put_tagged(buf, 0, body)
             else:
                 buf.append(0)
         except UNWRITABLE as error:

@@ -19,7 +19,6 @@ from moldau.protocol.wire import (
     new,
     put_length,
     put_tagged,
-    put_uvarint,
     skip_tags,
     unsupported_version,
     uvarint_at,
@@ -128,11 +127,10 @@ class RemoteLogSegmentMetadataSnapshotRecord(WireMessage):
             buf += pack_b(self.remote_log_segment_state)
             has_txn_index_empty = self.txn_index_empty
             if has_txn_index_empty:
-                put_uvarint(buf, has_txn_index_empty)
-                if has_txn_index_empty:
-                    body = bytearray()
-                    body += pack_z(self.txn_index_empty)
-                    put_tagged(buf, 0, body)
+                buf.append(1)
+                body = bytearray()
+                body += pack_z(self.txn_index_empty)
+                put_tagged(buf, 0, body)
             else:
                 buf.append(0)
         except UNWRITABLE as error:

@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -24,7 +27,6 @@ from moldau.protocol.wire import (
     put_length,
     put_string_length,
     put_tagged,
-    put_uvarint,
     skip_tags,
     unsupported_version,
     uvarint_at,
@@ -144,7 +146,10 @@ class TransactionLogValue(WireMessage):
                             put_length(buf, n)
                     else:
                         buf += pack_i(n)
-                    buf += pack_numbers("i", partitions_schema.partition_ids)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*partitions_schema.partition_ids)
+                    else:
+                        buf += pack_numbers("i", partitions_schema.partition_ids)
                     if flexible:
                         buf.append(0)
             buf += pack_qq(self.transaction_last_update_timestamp_ms, self.transaction_start_timestamp_ms)
@@ -154,7 +159,7 @@ class TransactionLogValue(WireMessage):
                 has_client_transaction_version = self.client_transaction_version != 0
                 has_next_producer_epoch = self.next_producer_epoch != -1
                 if has_previous_producer_id or has_next_producer_id or has_client_transaction_version or has_next_producer_epoch:
-                    put_uvarint(buf, has_previous_producer_id + has_next_producer_id + has_client_transaction_version + has_next_producer_epoch)
+                    buf.append(has_previous_producer_id + has_next_producer_id + has_client_transaction_version + has_next_producer_epoch)
                     if has_previous_producer_id:
                         body = bytearray()
                         body += pack_q(self.previous_producer_id)
@@ -237,7 +242,10 @@ class TransactionLogValue(WireMessage):
                         pos += 4
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("partition_ids", n)
-                    partitions_schema.partition_ids = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        partitions_schema.partition_ids = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        partitions_schema.partition_ids = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     if flexible:
                         if buf[pos]:

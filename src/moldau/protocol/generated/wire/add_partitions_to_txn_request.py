@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -145,7 +148,10 @@ class AddPartitionsToTxnRequest(WireMessage):
                             buf.append(n + 1)
                         else:
                             put_length(buf, n)
-                        buf += pack_numbers("i", add_partitions_to_txn_topic.partitions)
+                        if n < FEW:
+                            buf += PACK_INT32[n](*add_partitions_to_txn_topic.partitions)
+                        else:
+                            buf += pack_numbers("i", add_partitions_to_txn_topic.partitions)
                         buf.append(0)
                     buf.append(0)
             else:
@@ -162,7 +168,17 @@ class AddPartitionsToTxnRequest(WireMessage):
                 else:
                     buf += pack_h(n)
                 buf += data
+            else:
+                if self.v3_and_below_transactional_id != "":
+                    raise not_in_version("v3_and_below_transactional_id", version)
+            if since_4:
+                if self.v3_and_below_producer_id != 0:
+                    raise not_in_version("v3_and_below_producer_id", version)
+                if self.v3_and_below_producer_epoch != 0:
+                    raise not_in_version("v3_and_below_producer_epoch", version)
+            else:
                 buf += pack_qh(self.v3_and_below_producer_id, self.v3_and_below_producer_epoch)
+            if until_3:
                 n = len(self.v3_and_below_topics)
                 if flexible:
                     if n < 127:
@@ -190,16 +206,13 @@ class AddPartitionsToTxnRequest(WireMessage):
                             put_length(buf, n)
                     else:
                         buf += pack_i(n)
-                    buf += pack_numbers("i", add_partitions_to_txn_topic_2.partitions)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*add_partitions_to_txn_topic_2.partitions)
+                    else:
+                        buf += pack_numbers("i", add_partitions_to_txn_topic_2.partitions)
                     if flexible:
                         buf.append(0)
             else:
-                if self.v3_and_below_transactional_id != "":
-                    raise not_in_version("v3_and_below_transactional_id", version)
-                if self.v3_and_below_producer_id != 0:
-                    raise not_in_version("v3_and_below_producer_id", version)
-                if self.v3_and_below_producer_epoch != 0:
-                    raise not_in_version("v3_and_below_producer_epoch", version)
                 if len(self.v3_and_below_topics) > 0:
                     raise not_in_version("v3_and_below_topics", version)
             if flexible:
@@ -266,7 +279,10 @@ class AddPartitionsToTxnRequest(WireMessage):
                             n, pos = long_length(buf, pos - 1)
                         if n < 0 or n * 4 > end - pos:
                             raise bad_length("partitions", n)
-                        add_partitions_to_txn_topic.partitions = numbers_at("i", buf, pos, n)
+                        if n < FEW:
+                            add_partitions_to_txn_topic.partitions = [*UNPACK_INT32[n](buf, pos)]
+                        else:
+                            add_partitions_to_txn_topic.partitions = numbers_at("i", buf, pos, n)
                         pos += n * 4
                         if buf[pos]:
                             pos = skip_tags(buf, pos, end)
@@ -291,8 +307,15 @@ class AddPartitionsToTxnRequest(WireMessage):
                     raise bad_length("v3_and_below_transactional_id", n)
                 self.v3_and_below_transactional_id = str(buf[pos : pos + n], "utf-8")
                 pos += n
+            else:
+                self.v3_and_below_transactional_id = ""
+            if since_4:
+                self.v3_and_below_producer_id = 0
+                self.v3_and_below_producer_epoch = 0
+            else:
                 self.v3_and_below_producer_id, self.v3_and_below_producer_epoch = unpack_qh(buf, pos)
                 pos += 10
+            if until_3:
                 if flexible:
                     n = buf[pos] - 1
                     pos += 1
@@ -330,7 +353,10 @@ class AddPartitionsToTxnRequest(WireMessage):
                         pos += 4
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("partitions", n)
-                    add_partitions_to_txn_topic_2.partitions = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        add_partitions_to_txn_topic_2.partitions = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        add_partitions_to_txn_topic_2.partitions = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     if flexible:
                         if buf[pos]:
@@ -338,9 +364,6 @@ class AddPartitionsToTxnRequest(WireMessage):
                         else:
                             pos += 1
             else:
-                self.v3_and_below_transactional_id = ""
-                self.v3_and_below_producer_id = 0
-                self.v3_and_below_producer_epoch = 0
                 self.v3_and_below_topics = []
             if flexible:
                 if buf[pos]:

@@ -111,9 +111,11 @@ class AddPartitionsToTxnResponse(WireMessage):
         until_3 = version <= 3
         buf = w.buf
         try:
-            buf += pack_i(self.throttle_time_ms)
             if since_4:
-                buf += pack_h(self.error_code)
+                buf += pack_ih(self.throttle_time_ms, self.error_code)
+            else:
+                buf += pack_i(self.throttle_time_ms)
+            if since_4:
                 n = len(self.results_by_transaction)
                 if n < 127:
                     buf.append(n + 1)
@@ -207,11 +209,14 @@ class AddPartitionsToTxnResponse(WireMessage):
         end = r.end
         self = new(cls)
         try:
-            (self.throttle_time_ms,) = unpack_i(buf, pos)
-            pos += 4
             if since_4:
-                (self.error_code,) = unpack_h(buf, pos)
-                pos += 2
+                self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
+                pos += 6
+            else:
+                (self.throttle_time_ms,) = unpack_i(buf, pos)
+                pos += 4
+                self.error_code = 0
+            if since_4:
                 n = buf[pos] - 1
                 pos += 1
                 if n > 126:
@@ -276,7 +281,6 @@ class AddPartitionsToTxnResponse(WireMessage):
                     else:
                         pos += 1
             else:
-                self.error_code = 0
                 self.results_by_transaction = []
             if until_3:
                 if flexible:

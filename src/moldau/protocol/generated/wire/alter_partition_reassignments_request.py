@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -26,10 +29,10 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
+pack_iz = Struct(">i?").pack
+unpack_iz = Struct(">i?").unpack_from
 
 
 class ReassignablePartition(Message):
@@ -91,10 +94,10 @@ class AlterPartitionReassignmentsRequest(WireMessage):
         since_1 = version >= 1
         buf = w.buf
         try:
-            buf += pack_i(self.timeout_ms)
             if since_1:
-                buf += pack_z(self.allow_replication_factor_change)
+                buf += pack_iz(self.timeout_ms, self.allow_replication_factor_change)
             else:
+                buf += pack_i(self.timeout_ms)
                 if not self.allow_replication_factor_change:
                     raise not_in_version("allow_replication_factor_change", version)
             n = len(self.topics)
@@ -125,7 +128,10 @@ class AlterPartitionReassignmentsRequest(WireMessage):
                             buf.append(n + 1)
                         else:
                             put_length(buf, n)
-                        buf += pack_numbers("i", reassignable_partition.replicas)
+                        if n < FEW:
+                            buf += PACK_INT32[n](*reassignable_partition.replicas)
+                        else:
+                            buf += pack_numbers("i", reassignable_partition.replicas)
                     buf.append(0)
                 buf.append(0)
             buf.append(0)
@@ -142,12 +148,12 @@ class AlterPartitionReassignmentsRequest(WireMessage):
         end = r.end
         self = new(cls)
         try:
-            (self.timeout_ms,) = unpack_i(buf, pos)
-            pos += 4
             if since_1:
-                (self.allow_replication_factor_change,) = unpack_z(buf, pos)
-                pos += 1
+                self.timeout_ms, self.allow_replication_factor_change = unpack_iz(buf, pos)
+                pos += 5
             else:
+                (self.timeout_ms,) = unpack_i(buf, pos)
+                pos += 4
                 self.allow_replication_factor_change = True
             n = buf[pos] - 1
             pos += 1
@@ -190,7 +196,10 @@ class AlterPartitionReassignmentsRequest(WireMessage):
                     elif n * 4 > end - pos:
                         raise bad_length("replicas", n)
                     else:
-                        reassignable_partition.replicas = numbers_at("i", buf, pos, n)
+                        if n < FEW:
+                            reassignable_partition.replicas = [*UNPACK_INT32[n](buf, pos)]
+                        else:
+                            reassignable_partition.replicas = numbers_at("i", buf, pos, n)
                         pos += n * 4
                     if buf[pos]:
                         pos = skip_tags(buf, pos, end)

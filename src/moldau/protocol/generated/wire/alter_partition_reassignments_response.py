@@ -23,12 +23,8 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_izh = Struct(">i?h").pack
+unpack_izh = Struct(">i?h").unpack_from
 pack_ih = Struct(">ih").pack
 unpack_ih = Struct(">ih").unpack_from
 
@@ -101,10 +97,10 @@ class AlterPartitionReassignmentsResponse(WireMessage):
         since_1 = version >= 1
         buf = w.buf
         try:
-            buf += pack_i(self.throttle_time_ms)
             if since_1:
-                buf += pack_z(self.allow_replication_factor_change)
-            buf += pack_h(self.error_code)
+                buf += pack_izh(self.throttle_time_ms, self.allow_replication_factor_change, self.error_code)
+            else:
+                buf += pack_ih(self.throttle_time_ms, self.error_code)
             if self.error_message is None:
                 buf.append(0)
             else:
@@ -161,15 +157,13 @@ class AlterPartitionReassignmentsResponse(WireMessage):
         end = r.end
         self = new(cls)
         try:
-            (self.throttle_time_ms,) = unpack_i(buf, pos)
-            pos += 4
             if since_1:
-                (self.allow_replication_factor_change,) = unpack_z(buf, pos)
-                pos += 1
+                self.throttle_time_ms, self.allow_replication_factor_change, self.error_code = unpack_izh(buf, pos)
+                pos += 7
             else:
+                self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
+                pos += 6
                 self.allow_replication_factor_change = True
-            (self.error_code,) = unpack_h(buf, pos)
-            pos += 2
             n = buf[pos] - 1
             pos += 1
             if n > 126:

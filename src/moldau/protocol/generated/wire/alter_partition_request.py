@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -144,7 +147,10 @@ class AlterPartitionRequest(WireMessage):
                             buf.append(n + 1)
                         else:
                             put_length(buf, n)
-                        buf += pack_numbers("i", partition_data.new_isr)
+                        if n < FEW:
+                            buf += PACK_INT32[n](*partition_data.new_isr)
+                        else:
+                            buf += pack_numbers("i", partition_data.new_isr)
                     else:
                         if len(partition_data.new_isr) > 0:
                             raise not_in_version("new_isr", version)
@@ -213,7 +219,10 @@ class AlterPartitionRequest(WireMessage):
                             n, pos = long_length(buf, pos - 1)
                         if n < 0 or n * 4 > end - pos:
                             raise bad_length("new_isr", n)
-                        partition_data.new_isr = numbers_at("i", buf, pos, n)
+                        if n < FEW:
+                            partition_data.new_isr = [*UNPACK_INT32[n](buf, pos)]
+                        else:
+                            partition_data.new_isr = numbers_at("i", buf, pos, n)
                         pos += n * 4
                     else:
                         partition_data.new_isr = []

@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -128,7 +131,10 @@ class AlterPartitionResponse(WireMessage):
                         buf.append(n + 1)
                     else:
                         put_length(buf, n)
-                    buf += pack_numbers("i", partition_data.isr)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*partition_data.isr)
+                    else:
+                        buf += pack_numbers("i", partition_data.isr)
                     buf += pack_bi(partition_data.leader_recovery_state, partition_data.partition_epoch)
                     buf.append(0)
                 buf.append(0)
@@ -179,7 +185,10 @@ class AlterPartitionResponse(WireMessage):
                         n, pos = long_length(buf, pos - 1)
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("isr", n)
-                    partition_data.isr = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        partition_data.isr = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        partition_data.isr = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     partition_data.leader_recovery_state, partition_data.partition_epoch = unpack_bi(buf, pos)
                     pos += 5

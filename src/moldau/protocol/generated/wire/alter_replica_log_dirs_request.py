@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -130,7 +133,10 @@ class AlterReplicaLogDirsRequest(WireMessage):
                             put_length(buf, n)
                     else:
                         buf += pack_i(n)
-                    buf += pack_numbers("i", alter_replica_log_dir_topic.partitions)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*alter_replica_log_dir_topic.partitions)
+                    else:
+                        buf += pack_numbers("i", alter_replica_log_dir_topic.partitions)
                     if flexible:
                         buf.append(0)
                 if flexible:
@@ -214,7 +220,10 @@ class AlterReplicaLogDirsRequest(WireMessage):
                         pos += 4
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("partitions", n)
-                    alter_replica_log_dir_topic.partitions = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        alter_replica_log_dir_topic.partitions = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        alter_replica_log_dir_topic.partitions = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     if flexible:
                         if buf[pos]:

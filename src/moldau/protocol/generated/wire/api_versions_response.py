@@ -21,7 +21,6 @@ from moldau.protocol.wire import (
     put_length,
     put_string_length,
     put_tagged,
-    put_uvarint,
     skip_tags,
     unsupported_version,
     uvarint_at,
@@ -158,7 +157,7 @@ class ApiVersionsResponse(WireMessage):
                 has_finalized_features = len(self.finalized_features) > 0
                 has_zk_migration_ready = self.zk_migration_ready
                 if has_supported_features or has_finalized_features_epoch or has_finalized_features or has_zk_migration_ready:
-                    put_uvarint(buf, has_supported_features + has_finalized_features_epoch + has_finalized_features + has_zk_migration_ready)
+                    buf.append(has_supported_features + has_finalized_features_epoch + has_finalized_features + has_zk_migration_ready)
                     if has_supported_features:
                         body = bytearray()
                         n = len(self.supported_features)

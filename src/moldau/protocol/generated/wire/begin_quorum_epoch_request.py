@@ -25,16 +25,16 @@ from moldau.protocol.wire import (
 
 ZERO_UUID = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
 pack_H = Struct(">H").pack
 unpack_H = Struct(">H").unpack_from
 pack_h = Struct(">h").pack
 unpack_h = Struct(">h").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
-pack_ii = Struct(">ii").pack
-unpack_ii = Struct(">ii").unpack_from
+pack_iuii = Struct(">i16sii").pack
+unpack_iuii = Struct(">i16sii").unpack_from
+pack_iii = Struct(">iii").pack
+unpack_iii = Struct(">iii").unpack_from
 
 
 class PartitionData(Message):
@@ -169,10 +169,10 @@ class BeginQuorumEpochRequest(WireMessage):
                 else:
                     buf += pack_i(n)
                 for partition_data in topic_data.partitions:
-                    buf += pack_i(partition_data.partition_index)
                     if flexible:
-                        buf += pack_u(partition_data.voter_directory_id)
-                    buf += pack_ii(partition_data.leader_id, partition_data.leader_epoch)
+                        buf += pack_iuii(partition_data.partition_index, partition_data.voter_directory_id, partition_data.leader_id, partition_data.leader_epoch)
+                    else:
+                        buf += pack_iii(partition_data.partition_index, partition_data.leader_id, partition_data.leader_epoch)
                     if flexible:
                         buf.append(0)
                 if flexible:
@@ -277,15 +277,13 @@ class BeginQuorumEpochRequest(WireMessage):
                 for _ in range(n):
                     partition_data = new(PartitionData)
                     partitions.append(partition_data)
-                    (partition_data.partition_index,) = unpack_i(buf, pos)
-                    pos += 4
                     if flexible:
-                        (partition_data.voter_directory_id,) = unpack_u(buf, pos)
-                        pos += 16
+                        partition_data.partition_index, partition_data.voter_directory_id, partition_data.leader_id, partition_data.leader_epoch = unpack_iuii(buf, pos)
+                        pos += 28
                     else:
+                        partition_data.partition_index, partition_data.leader_id, partition_data.leader_epoch = unpack_iii(buf, pos)
+                        pos += 12
                         partition_data.voter_directory_id = ZERO_UUID
-                    partition_data.leader_id, partition_data.leader_epoch = unpack_ii(buf, pos)
-                    pos += 8
                     if flexible:
                         if buf[pos]:
                             pos = skip_tags(buf, pos, end)

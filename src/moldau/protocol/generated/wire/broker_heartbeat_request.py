@@ -20,7 +20,6 @@ from moldau.protocol.wire import (
     not_in_version,
     put_length,
     put_tagged,
-    put_uvarint,
     unsupported_version,
     uuids_at,
     uvarint_at,
@@ -80,7 +79,7 @@ class BrokerHeartbeatRequest(WireMessage):
             if has_cordoned_log_dirs and not since_2:
                 raise not_in_version("cordoned_log_dirs", version)
             if has_offline_log_dirs or has_cordoned_log_dirs:
-                put_uvarint(buf, has_offline_log_dirs + has_cordoned_log_dirs)
+                buf.append(has_offline_log_dirs + has_cordoned_log_dirs)
                 if has_offline_log_dirs:
                     body = bytearray()
                     n = len(self.offline_log_dirs)

@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -304,7 +307,10 @@ class ConsumerGroupDescribeResponse(WireMessage):
                             buf.append(n + 1)
                         else:
                             put_length(buf, n)
-                        buf += pack_numbers("i", topic_partitions.partitions)
+                        if n < FEW:
+                            buf += PACK_INT32[n](*topic_partitions.partitions)
+                        else:
+                            buf += pack_numbers("i", topic_partitions.partitions)
                         buf.append(0)
                     buf.append(0)
                     target_assignment = member.target_assignment
@@ -327,7 +333,10 @@ class ConsumerGroupDescribeResponse(WireMessage):
                             buf.append(n + 1)
                         else:
                             put_length(buf, n)
-                        buf += pack_numbers("i", topic_partitions_2.partitions)
+                        if n < FEW:
+                            buf += PACK_INT32[n](*topic_partitions_2.partitions)
+                        else:
+                            buf += pack_numbers("i", topic_partitions_2.partitions)
                         buf.append(0)
                     buf.append(0)
                     if since_1:
@@ -517,7 +526,10 @@ class ConsumerGroupDescribeResponse(WireMessage):
                             n, pos = long_length(buf, pos - 1)
                         if n < 0 or n * 4 > end - pos:
                             raise bad_length("partitions", n)
-                        topic_partitions_2.partitions = numbers_at("i", buf, pos, n)
+                        if n < FEW:
+                            topic_partitions_2.partitions = [*UNPACK_INT32[n](buf, pos)]
+                        else:
+                            topic_partitions_2.partitions = numbers_at("i", buf, pos, n)
                         pos += n * 4
                         if buf[pos]:
                             pos = skip_tags(buf, pos, end)
@@ -556,7 +568,10 @@ class ConsumerGroupDescribeResponse(WireMessage):
                             n, pos = long_length(buf, pos - 1)
                         if n < 0 or n * 4 > end - pos:
                             raise bad_length("partitions", n)
-                        topic_partitions_4.partitions = numbers_at("i", buf, pos, n)
+                        if n < FEW:
+                            topic_partitions_4.partitions = [*UNPACK_INT32[n](buf, pos)]
+                        else:
+                            topic_partitions_4.partitions = numbers_at("i", buf, pos, n)
                         pos += n * 4
                         if buf[pos]:
                             pos = skip_tags(buf, pos, end)

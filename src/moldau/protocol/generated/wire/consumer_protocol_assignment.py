@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -75,7 +78,10 @@ class ConsumerProtocolAssignment(WireMessage):
                 buf += data
                 n = len(topic_partition.partitions)
                 buf += pack_i(n)
-                buf += pack_numbers("i", topic_partition.partitions)
+                if n < FEW:
+                    buf += PACK_INT32[n](*topic_partition.partitions)
+                else:
+                    buf += pack_numbers("i", topic_partition.partitions)
             if self.user_data is None:
                 buf += b"\xff\xff\xff\xff"
             else:
@@ -113,7 +119,10 @@ class ConsumerProtocolAssignment(WireMessage):
                 pos += 4
                 if n < 0 or n * 4 > end - pos:
                     raise bad_length("partitions", n)
-                topic_partition.partitions = numbers_at("i", buf, pos, n)
+                if n < FEW:
+                    topic_partition.partitions = [*UNPACK_INT32[n](buf, pos)]
+                else:
+                    topic_partition.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
             (n,) = unpack_i(buf, pos)
             pos += 4

@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -101,7 +104,10 @@ class ConsumerProtocolSubscription(WireMessage):
                     buf += data
                     n = len(topic_partition.partitions)
                     buf += pack_i(n)
-                    buf += pack_numbers("i", topic_partition.partitions)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*topic_partition.partitions)
+                    else:
+                        buf += pack_numbers("i", topic_partition.partitions)
             if since_2:
                 buf += pack_i(self.generation_id)
             if since_3:
@@ -169,7 +175,10 @@ class ConsumerProtocolSubscription(WireMessage):
                     pos += 4
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("partitions", n)
-                    topic_partition.partitions = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        topic_partition.partitions = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        topic_partition.partitions = numbers_at("i", buf, pos, n)
                     pos += n * 4
             else:
                 self.owned_partitions = []

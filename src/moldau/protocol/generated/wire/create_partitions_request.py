@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -135,7 +138,10 @@ class CreatePartitionsRequest(WireMessage):
                                 put_length(buf, n)
                         else:
                             buf += pack_i(n)
-                        buf += pack_numbers("i", create_partitions_assignment.broker_ids)
+                        if n < FEW:
+                            buf += PACK_INT32[n](*create_partitions_assignment.broker_ids)
+                        else:
+                            buf += pack_numbers("i", create_partitions_assignment.broker_ids)
                         if flexible:
                             buf.append(0)
                 if flexible:
@@ -213,7 +219,10 @@ class CreatePartitionsRequest(WireMessage):
                             pos += 4
                         if n < 0 or n * 4 > end - pos:
                             raise bad_length("broker_ids", n)
-                        create_partitions_assignment.broker_ids = numbers_at("i", buf, pos, n)
+                        if n < FEW:
+                            create_partitions_assignment.broker_ids = [*UNPACK_INT32[n](buf, pos)]
+                        else:
+                            create_partitions_assignment.broker_ids = numbers_at("i", buf, pos, n)
                         pos += n * 4
                         if flexible:
                             if buf[pos]:

@@ -21,7 +21,6 @@ from moldau.protocol.wire import (
     put_length,
     put_string_length,
     put_tagged,
-    put_uvarint,
     skip_tags,
     unsupported_version,
     uvarint_at,
@@ -29,8 +28,8 @@ from moldau.protocol.wire import (
 
 ZERO_UUID = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
+pack_uh = Struct(">16sh").pack
+unpack_uh = Struct(">16sh").unpack_from
 pack_zbz = Struct(">?b?").pack
 unpack_zbz = Struct(">?b?").unpack_from
 pack_h = Struct(">h").pack
@@ -146,8 +145,9 @@ class CreateTopicsResponse(WireMessage):
                     buf += pack_h(n)
                 buf += data
                 if since_7:
-                    buf += pack_u(creatable_topic_result.topic_id)
-                buf += pack_h(creatable_topic_result.error_code)
+                    buf += pack_uh(creatable_topic_result.topic_id, creatable_topic_result.error_code)
+                else:
+                    buf += pack_h(creatable_topic_result.error_code)
                 if creatable_topic_result.error_message is None:
                     if flexible:
                         buf.append(0)
@@ -166,6 +166,7 @@ class CreateTopicsResponse(WireMessage):
                     buf += data
                 if flexible:
                     buf += pack_ih(creatable_topic_result.num_partitions, creatable_topic_result.replication_factor)
+                if flexible:
                     if creatable_topic_result.configs is None:
                         buf.append(0)
                     else:
@@ -197,11 +198,10 @@ class CreateTopicsResponse(WireMessage):
                 if flexible:
                     has_topic_config_error_code = creatable_topic_result.topic_config_error_code != 0
                     if has_topic_config_error_code:
-                        put_uvarint(buf, has_topic_config_error_code)
-                        if has_topic_config_error_code:
-                            body = bytearray()
-                            body += pack_h(creatable_topic_result.topic_config_error_code)
-                            put_tagged(buf, 0, body)
+                        buf.append(1)
+                        body = bytearray()
+                        body += pack_h(creatable_topic_result.topic_config_error_code)
+                        put_tagged(buf, 0, body)
                     else:
                         buf.append(0)
             if flexible:
@@ -250,12 +250,12 @@ class CreateTopicsResponse(WireMessage):
                 creatable_topic_result.name = str(buf[pos : pos + n], "utf-8")
                 pos += n
                 if since_7:
-                    (creatable_topic_result.topic_id,) = unpack_u(buf, pos)
-                    pos += 16
+                    creatable_topic_result.topic_id, creatable_topic_result.error_code = unpack_uh(buf, pos)
+                    pos += 18
                 else:
+                    (creatable_topic_result.error_code,) = unpack_h(buf, pos)
+                    pos += 2
                     creatable_topic_result.topic_id = ZERO_UUID
-                (creatable_topic_result.error_code,) = unpack_h(buf, pos)
-                pos += 2
                 if flexible:
                     n = buf[pos] - 1
                     pos += 1
@@ -274,6 +274,10 @@ class CreateTopicsResponse(WireMessage):
                 if flexible:
                     creatable_topic_result.num_partitions, creatable_topic_result.replication_factor = unpack_ih(buf, pos)
                     pos += 6
+                else:
+                    creatable_topic_result.num_partitions = -1
+                    creatable_topic_result.replication_factor = -1
+                if flexible:
                     n = buf[pos] - 1
                     pos += 1
                     if n > 126:
@@ -314,8 +318,6 @@ class CreateTopicsResponse(WireMessage):
                             else:
                                 pos += 1
                 else:
-                    creatable_topic_result.num_partitions = -1
-                    creatable_topic_result.replication_factor = -1
                     creatable_topic_result.configs = []
                 creatable_topic_result.topic_config_error_code = 0
                 if flexible:

@@ -26,8 +26,8 @@ from moldau.protocol.wire import (
 
 ZERO_UUID = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
+pack_uh = Struct(">16sh").pack
+unpack_uh = Struct(">16sh").unpack_from
 pack_h = Struct(">h").pack
 unpack_h = Struct(">h").unpack_from
 pack_i = Struct(">i").pack
@@ -109,8 +109,9 @@ class DeleteTopicsResponse(WireMessage):
                         buf += pack_h(n)
                     buf += data
                 if since_6:
-                    buf += pack_u(deletable_topic_result.topic_id)
-                buf += pack_h(deletable_topic_result.error_code)
+                    buf += pack_uh(deletable_topic_result.topic_id, deletable_topic_result.error_code)
+                else:
+                    buf += pack_h(deletable_topic_result.error_code)
                 if since_5:
                     if deletable_topic_result.error_message is None:
                         buf.append(0)
@@ -176,12 +177,12 @@ class DeleteTopicsResponse(WireMessage):
                     deletable_topic_result.name = str(buf[pos : pos + n], "utf-8")
                     pos += n
                 if since_6:
-                    (deletable_topic_result.topic_id,) = unpack_u(buf, pos)
-                    pos += 16
+                    deletable_topic_result.topic_id, deletable_topic_result.error_code = unpack_uh(buf, pos)
+                    pos += 18
                 else:
+                    (deletable_topic_result.error_code,) = unpack_h(buf, pos)
+                    pos += 2
                     deletable_topic_result.topic_id = ZERO_UUID
-                (deletable_topic_result.error_code,) = unpack_h(buf, pos)
-                pos += 2
                 if since_5:
                     n = buf[pos] - 1
                     pos += 1

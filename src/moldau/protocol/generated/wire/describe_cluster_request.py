@@ -19,8 +19,10 @@ from moldau.protocol.wire import (
 
 pack_z = Struct(">?").pack
 unpack_z = Struct(">?").unpack_from
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
+pack_zb = Struct(">?b").pack
+unpack_zb = Struct(">?b").unpack_from
+pack_zbz = Struct(">?b?").pack
+unpack_zbz = Struct(">?b?").unpack_from
 
 
 class DescribeClusterRequest(WireMessage):
@@ -53,15 +55,16 @@ class DescribeClusterRequest(WireMessage):
         since_2 = version >= 2
         buf = w.buf
         try:
-            buf += pack_z(self.include_cluster_authorized_operations)
-            if since_1:
-                buf += pack_b(self.endpoint_type)
+            if since_2:
+                buf += pack_zbz(self.include_cluster_authorized_operations, self.endpoint_type, self.include_fenced_brokers)
+            elif since_1:
+                buf += pack_zb(self.include_cluster_authorized_operations, self.endpoint_type)
+                if self.include_fenced_brokers:
+                    raise not_in_version("include_fenced_brokers", version)
             else:
+                buf += pack_z(self.include_cluster_authorized_operations)
                 if self.endpoint_type != 1:
                     raise not_in_version("endpoint_type", version)
-            if since_2:
-                buf += pack_z(self.include_fenced_brokers)
-            else:
                 if self.include_fenced_brokers:
                     raise not_in_version("include_fenced_brokers", version)
             buf.append(0)
@@ -79,17 +82,17 @@ class DescribeClusterRequest(WireMessage):
         end = r.end
         self = new(cls)
         try:
-            (self.include_cluster_authorized_operations,) = unpack_z(buf, pos)
-            pos += 1
-            if since_1:
-                (self.endpoint_type,) = unpack_b(buf, pos)
-                pos += 1
-            else:
-                self.endpoint_type = 1
             if since_2:
-                (self.include_fenced_brokers,) = unpack_z(buf, pos)
-                pos += 1
+                self.include_cluster_authorized_operations, self.endpoint_type, self.include_fenced_brokers = unpack_zbz(buf, pos)
+                pos += 3
+            elif since_1:
+                self.include_cluster_authorized_operations, self.endpoint_type = unpack_zb(buf, pos)
+                pos += 2
+                self.include_fenced_brokers = False
             else:
+                (self.include_cluster_authorized_operations,) = unpack_z(buf, pos)
+                pos += 1
+                self.endpoint_type = 1
                 self.include_fenced_brokers = False
             if buf[pos]:
                 pos = skip_tags(buf, pos, end)

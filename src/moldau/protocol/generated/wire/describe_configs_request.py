@@ -26,6 +26,8 @@ from moldau.protocol.wire import (
 
 pack_z = Struct(">?").pack
 unpack_z = Struct(">?").unpack_from
+pack_zz = Struct(">??").pack
+unpack_zz = Struct(">??").unpack_from
 pack_b = Struct(">b").pack
 unpack_b = Struct(">b").unpack_from
 pack_h = Struct(">h").pack
@@ -129,10 +131,10 @@ class DescribeConfigsRequest(WireMessage):
                         buf += data
                 if flexible:
                     buf.append(0)
-            buf += pack_z(self.include_synonyms)
             if since_3:
-                buf += pack_z(self.include_documentation)
+                buf += pack_zz(self.include_synonyms, self.include_documentation)
             else:
+                buf += pack_z(self.include_synonyms)
                 if self.include_documentation:
                     raise not_in_version("include_documentation", version)
             if flexible:
@@ -213,12 +215,12 @@ class DescribeConfigsRequest(WireMessage):
                         pos = skip_tags(buf, pos, end)
                     else:
                         pos += 1
-            (self.include_synonyms,) = unpack_z(buf, pos)
-            pos += 1
             if since_3:
-                (self.include_documentation,) = unpack_z(buf, pos)
-                pos += 1
+                self.include_synonyms, self.include_documentation = unpack_zz(buf, pos)
+                pos += 2
             else:
+                (self.include_synonyms,) = unpack_z(buf, pos)
+                pos += 1
                 self.include_documentation = False
             if flexible:
                 if buf[pos]:

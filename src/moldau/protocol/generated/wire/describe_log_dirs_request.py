@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -102,7 +105,10 @@ class DescribeLogDirsRequest(WireMessage):
                             put_length(buf, n)
                     else:
                         buf += pack_i(n)
-                    buf += pack_numbers("i", describable_log_dir_topic.partitions)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*describable_log_dir_topic.partitions)
+                    else:
+                        buf += pack_numbers("i", describable_log_dir_topic.partitions)
                     if flexible:
                         buf.append(0)
             if flexible:
@@ -160,7 +166,10 @@ class DescribeLogDirsRequest(WireMessage):
                         pos += 4
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("partitions", n)
-                    describable_log_dir_topic.partitions = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        describable_log_dir_topic.partitions = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        describable_log_dir_topic.partitions = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     if flexible:
                         if buf[pos]:

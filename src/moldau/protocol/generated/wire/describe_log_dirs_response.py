@@ -23,16 +23,18 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
 pack_h = Struct(">h").pack
 unpack_h = Struct(">h").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
+pack_ih = Struct(">ih").pack
+unpack_ih = Struct(">ih").unpack_from
 pack_iqqz = Struct(">iqq?").pack
 unpack_iqqz = Struct(">iqq?").unpack_from
 pack_qq = Struct(">qq").pack
 unpack_qq = Struct(">qq").unpack_from
+pack_qqz = Struct(">qq?").pack
+unpack_qqz = Struct(">qq?").unpack_from
 
 
 class DescribeLogDirsPartition(Message):
@@ -130,9 +132,10 @@ class DescribeLogDirsResponse(WireMessage):
         since_5 = version >= 5
         buf = w.buf
         try:
-            buf += pack_i(self.throttle_time_ms)
             if since_3:
-                buf += pack_h(self.error_code)
+                buf += pack_ih(self.throttle_time_ms, self.error_code)
+            else:
+                buf += pack_i(self.throttle_time_ms)
             n = len(self.results)
             if flexible:
                 if n < 127:
@@ -186,10 +189,10 @@ class DescribeLogDirsResponse(WireMessage):
                             buf.append(0)
                     if flexible:
                         buf.append(0)
-                if since_4:
-                    buf += pack_qq(describe_log_dirs_result.total_bytes, describe_log_dirs_result.usable_bytes)
                 if since_5:
-                    buf += pack_z(describe_log_dirs_result.is_cordoned)
+                    buf += pack_qqz(describe_log_dirs_result.total_bytes, describe_log_dirs_result.usable_bytes, describe_log_dirs_result.is_cordoned)
+                elif since_4:
+                    buf += pack_qq(describe_log_dirs_result.total_bytes, describe_log_dirs_result.usable_bytes)
                 if flexible:
                     buf.append(0)
             if flexible:
@@ -210,12 +213,12 @@ class DescribeLogDirsResponse(WireMessage):
         end = r.end
         self = new(cls)
         try:
-            (self.throttle_time_ms,) = unpack_i(buf, pos)
-            pos += 4
             if since_3:
-                (self.error_code,) = unpack_h(buf, pos)
-                pos += 2
+                self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
+                pos += 6
             else:
+                (self.throttle_time_ms,) = unpack_i(buf, pos)
+                pos += 4
                 self.error_code = 0
             if flexible:
                 n = buf[pos] - 1
@@ -300,16 +303,16 @@ class DescribeLogDirsResponse(WireMessage):
                             pos = skip_tags(buf, pos, end)
                         else:
                             pos += 1
-                if since_4:
+                if since_5:
+                    describe_log_dirs_result.total_bytes, describe_log_dirs_result.usable_bytes, describe_log_dirs_result.is_cordoned = unpack_qqz(buf, pos)
+                    pos += 17
+                elif since_4:
                     describe_log_dirs_result.total_bytes, describe_log_dirs_result.usable_bytes = unpack_qq(buf, pos)
                     pos += 16
+                    describe_log_dirs_result.is_cordoned = False
                 else:
                     describe_log_dirs_result.total_bytes = -1
                     describe_log_dirs_result.usable_bytes = -1
-                if since_5:
-                    (describe_log_dirs_result.is_cordoned,) = unpack_z(buf, pos)
-                    pos += 1
-                else:
                     describe_log_dirs_result.is_cordoned = False
                 if flexible:
                     if buf[pos]:

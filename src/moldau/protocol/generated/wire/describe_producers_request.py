@@ -4,10 +4,13 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -81,7 +84,10 @@ class DescribeProducersRequest(WireMessage):
                     buf.append(n + 1)
                 else:
                     put_length(buf, n)
-                buf += pack_numbers("i", topic_request.partition_indexes)
+                if n < FEW:
+                    buf += PACK_INT32[n](*topic_request.partition_indexes)
+                else:
+                    buf += pack_numbers("i", topic_request.partition_indexes)
                 buf.append(0)
             buf.append(0)
         except UNWRITABLE as error:
@@ -121,7 +127,10 @@ class DescribeProducersRequest(WireMessage):
                     n, pos = long_length(buf, pos - 1)
                 if n < 0 or n * 4 > end - pos:
                     raise bad_length("partition_indexes", n)
-                topic_request.partition_indexes = numbers_at("i", buf, pos, n)
+                if n < FEW:
+                    topic_request.partition_indexes = [*UNPACK_INT32[n](buf, pos)]
+                else:
+                    topic_request.partition_indexes = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 if buf[pos]:
                     pos = skip_tags(buf, pos, end)

@@ -26,22 +26,22 @@ from moldau.protocol.wire import (
 
 ZERO_UUID = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
 pack_H = Struct(">H").pack
 unpack_H = Struct(">H").unpack_from
 pack_h = Struct(">h").pack
 unpack_h = Struct(">h").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
+pack_iuqqq = Struct(">i16sqqq").pack
+unpack_iuqqq = Struct(">i16sqqq").unpack_from
 pack_ih = Struct(">ih").pack
 unpack_ih = Struct(">ih").unpack_from
 pack_iiq = Struct(">iiq").pack
 unpack_iiq = Struct(">iiq").unpack_from
-pack_q = Struct(">q").pack
-unpack_q = Struct(">q").unpack_from
-pack_qq = Struct(">qq").pack
-unpack_qq = Struct(">qq").unpack_from
+pack_iq = Struct(">iq").pack
+unpack_iq = Struct(">iq").unpack_from
+pack_iqqq = Struct(">iqqq").pack
+unpack_iqqq = Struct(">iqqq").unpack_from
 
 
 class ReplicaState(Message):
@@ -232,15 +232,16 @@ class DescribeQuorumResponse(WireMessage):
                     else:
                         put_length(buf, n)
                     for replica_state in partition_data.current_voters:
-                        buf += pack_i(replica_state.replica_id)
                         if since_2:
-                            buf += pack_u(replica_state.replica_directory_id)
-                        else:
+                            buf += pack_iuqqq(replica_state.replica_id, replica_state.replica_directory_id, replica_state.log_end_offset, replica_state.last_fetch_timestamp, replica_state.last_caught_up_timestamp)
+                        elif since_1:
+                            buf += pack_iqqq(replica_state.replica_id, replica_state.log_end_offset, replica_state.last_fetch_timestamp, replica_state.last_caught_up_timestamp)
                             if replica_state.replica_directory_id != ZERO_UUID:
                                 raise not_in_version("replica_directory_id", version)
-                        buf += pack_q(replica_state.log_end_offset)
-                        if since_1:
-                            buf += pack_qq(replica_state.last_fetch_timestamp, replica_state.last_caught_up_timestamp)
+                        else:
+                            buf += pack_iq(replica_state.replica_id, replica_state.log_end_offset)
+                            if replica_state.replica_directory_id != ZERO_UUID:
+                                raise not_in_version("replica_directory_id", version)
                         buf.append(0)
                     n = len(partition_data.observers)
                     if n < 127:
@@ -248,15 +249,16 @@ class DescribeQuorumResponse(WireMessage):
                     else:
                         put_length(buf, n)
                     for replica_state_2 in partition_data.observers:
-                        buf += pack_i(replica_state_2.replica_id)
                         if since_2:
-                            buf += pack_u(replica_state_2.replica_directory_id)
-                        else:
+                            buf += pack_iuqqq(replica_state_2.replica_id, replica_state_2.replica_directory_id, replica_state_2.log_end_offset, replica_state_2.last_fetch_timestamp, replica_state_2.last_caught_up_timestamp)
+                        elif since_1:
+                            buf += pack_iqqq(replica_state_2.replica_id, replica_state_2.log_end_offset, replica_state_2.last_fetch_timestamp, replica_state_2.last_caught_up_timestamp)
                             if replica_state_2.replica_directory_id != ZERO_UUID:
                                 raise not_in_version("replica_directory_id", version)
-                        buf += pack_q(replica_state_2.log_end_offset)
-                        if since_1:
-                            buf += pack_qq(replica_state_2.last_fetch_timestamp, replica_state_2.last_caught_up_timestamp)
+                        else:
+                            buf += pack_iq(replica_state_2.replica_id, replica_state_2.log_end_offset)
+                            if replica_state_2.replica_directory_id != ZERO_UUID:
+                                raise not_in_version("replica_directory_id", version)
                         buf.append(0)
                     buf.append(0)
                 buf.append(0)
@@ -384,19 +386,17 @@ class DescribeQuorumResponse(WireMessage):
                     for _ in range(n):
                         replica_state = new(ReplicaState)
                         current_voters.append(replica_state)
-                        (replica_state.replica_id,) = unpack_i(buf, pos)
-                        pos += 4
                         if since_2:
-                            (replica_state.replica_directory_id,) = unpack_u(buf, pos)
-                            pos += 16
-                        else:
+                            replica_state.replica_id, replica_state.replica_directory_id, replica_state.log_end_offset, replica_state.last_fetch_timestamp, replica_state.last_caught_up_timestamp = unpack_iuqqq(buf, pos)
+                            pos += 44
+                        elif since_1:
+                            replica_state.replica_id, replica_state.log_end_offset, replica_state.last_fetch_timestamp, replica_state.last_caught_up_timestamp = unpack_iqqq(buf, pos)
+                            pos += 28
                             replica_state.replica_directory_id = ZERO_UUID
-                        (replica_state.log_end_offset,) = unpack_q(buf, pos)
-                        pos += 8
-                        if since_1:
-                            replica_state.last_fetch_timestamp, replica_state.last_caught_up_timestamp = unpack_qq(buf, pos)
-                            pos += 16
                         else:
+                            replica_state.replica_id, replica_state.log_end_offset = unpack_iq(buf, pos)
+                            pos += 12
+                            replica_state.replica_directory_id = ZERO_UUID
                             replica_state.last_fetch_timestamp = -1
                             replica_state.last_caught_up_timestamp = -1
                         if buf[pos]:
@@ -414,19 +414,17 @@ class DescribeQuorumResponse(WireMessage):
                     for _ in range(n):
                         replica_state_2 = new(ReplicaState)
                         observers.append(replica_state_2)
-                        (replica_state_2.replica_id,) = unpack_i(buf, pos)
-                        pos += 4
                         if since_2:
-                            (replica_state_2.replica_directory_id,) = unpack_u(buf, pos)
-                            pos += 16
-                        else:
+                            replica_state_2.replica_id, replica_state_2.replica_directory_id, replica_state_2.log_end_offset, replica_state_2.last_fetch_timestamp, replica_state_2.last_caught_up_timestamp = unpack_iuqqq(buf, pos)
+                            pos += 44
+                        elif since_1:
+                            replica_state_2.replica_id, replica_state_2.log_end_offset, replica_state_2.last_fetch_timestamp, replica_state_2.last_caught_up_timestamp = unpack_iqqq(buf, pos)
+                            pos += 28
                             replica_state_2.replica_directory_id = ZERO_UUID
-                        (replica_state_2.log_end_offset,) = unpack_q(buf, pos)
-                        pos += 8
-                        if since_1:
-                            replica_state_2.last_fetch_timestamp, replica_state_2.last_caught_up_timestamp = unpack_qq(buf, pos)
-                            pos += 16
                         else:
+                            replica_state_2.replica_id, replica_state_2.log_end_offset = unpack_iq(buf, pos)
+                            pos += 12
+                            replica_state_2.replica_directory_id = ZERO_UUID
                             replica_state_2.last_fetch_timestamp = -1
                             replica_state_2.last_caught_up_timestamp = -1
                         if buf[pos]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -112,7 +115,10 @@ class DescribeShareGroupOffsetsRequest(WireMessage):
                             buf.append(n + 1)
                         else:
                             put_length(buf, n)
-                        buf += pack_numbers("i", describe_share_group_offsets_request_topic.partitions)
+                        if n < FEW:
+                            buf += PACK_INT32[n](*describe_share_group_offsets_request_topic.partitions)
+                        else:
+                            buf += pack_numbers("i", describe_share_group_offsets_request_topic.partitions)
                         buf.append(0)
                 buf.append(0)
             buf.append(0)
@@ -175,7 +181,10 @@ class DescribeShareGroupOffsetsRequest(WireMessage):
                             n, pos = long_length(buf, pos - 1)
                         if n < 0 or n * 4 > end - pos:
                             raise bad_length("partitions", n)
-                        describe_share_group_offsets_request_topic.partitions = numbers_at("i", buf, pos, n)
+                        if n < FEW:
+                            describe_share_group_offsets_request_topic.partitions = [*UNPACK_INT32[n](buf, pos)]
+                        else:
+                            describe_share_group_offsets_request_topic.partitions = numbers_at("i", buf, pos, n)
                         pos += n * 4
                         if buf[pos]:
                             pos = skip_tags(buf, pos, end)

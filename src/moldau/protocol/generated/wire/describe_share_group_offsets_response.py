@@ -31,10 +31,10 @@ pack_h = Struct(">h").pack
 unpack_h = Struct(">h").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
-pack_iqi = Struct(">iqi").pack
-unpack_iqi = Struct(">iqi").unpack_from
-pack_q = Struct(">q").pack
-unpack_q = Struct(">q").unpack_from
+pack_iqih = Struct(">iqih").pack
+unpack_iqih = Struct(">iqih").unpack_from
+pack_iqiqh = Struct(">iqiqh").pack
+unpack_iqiqh = Struct(">iqiqh").unpack_from
 
 
 class DescribeShareGroupOffsetsResponsePartition(Message):
@@ -163,10 +163,10 @@ class DescribeShareGroupOffsetsResponse(WireMessage):
                     else:
                         put_length(buf, n)
                     for describe_share_group_offsets_response_partition in describe_share_group_offsets_response_topic.partitions:
-                        buf += pack_iqi(describe_share_group_offsets_response_partition.partition_index, describe_share_group_offsets_response_partition.start_offset, describe_share_group_offsets_response_partition.leader_epoch)
                         if since_1:
-                            buf += pack_q(describe_share_group_offsets_response_partition.lag)
-                        buf += pack_h(describe_share_group_offsets_response_partition.error_code)
+                            buf += pack_iqiqh(describe_share_group_offsets_response_partition.partition_index, describe_share_group_offsets_response_partition.start_offset, describe_share_group_offsets_response_partition.leader_epoch, describe_share_group_offsets_response_partition.lag, describe_share_group_offsets_response_partition.error_code)
+                        else:
+                            buf += pack_iqih(describe_share_group_offsets_response_partition.partition_index, describe_share_group_offsets_response_partition.start_offset, describe_share_group_offsets_response_partition.leader_epoch, describe_share_group_offsets_response_partition.error_code)
                         if describe_share_group_offsets_response_partition.error_message is None:
                             buf.append(0)
                         else:
@@ -258,15 +258,13 @@ class DescribeShareGroupOffsetsResponse(WireMessage):
                     for _ in range(n):
                         describe_share_group_offsets_response_partition = new(DescribeShareGroupOffsetsResponsePartition)
                         partitions.append(describe_share_group_offsets_response_partition)
-                        describe_share_group_offsets_response_partition.partition_index, describe_share_group_offsets_response_partition.start_offset, describe_share_group_offsets_response_partition.leader_epoch = unpack_iqi(buf, pos)
-                        pos += 16
                         if since_1:
-                            (describe_share_group_offsets_response_partition.lag,) = unpack_q(buf, pos)
-                            pos += 8
+                            describe_share_group_offsets_response_partition.partition_index, describe_share_group_offsets_response_partition.start_offset, describe_share_group_offsets_response_partition.leader_epoch, describe_share_group_offsets_response_partition.lag, describe_share_group_offsets_response_partition.error_code = unpack_iqiqh(buf, pos)
+                            pos += 26
                         else:
+                            describe_share_group_offsets_response_partition.partition_index, describe_share_group_offsets_response_partition.start_offset, describe_share_group_offsets_response_partition.leader_epoch, describe_share_group_offsets_response_partition.error_code = unpack_iqih(buf, pos)
+                            pos += 18
                             describe_share_group_offsets_response_partition.lag = -1
-                        (describe_share_group_offsets_response_partition.error_code,) = unpack_h(buf, pos)
-                        pos += 2
                         n = buf[pos] - 1
                         pos += 1
                         if n > 126:

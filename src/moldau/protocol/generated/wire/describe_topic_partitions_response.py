@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -174,13 +177,19 @@ class DescribeTopicPartitionsResponse(WireMessage):
                         buf.append(n + 1)
                     else:
                         put_length(buf, n)
-                    buf += pack_numbers("i", describe_topic_partitions_response_partition.replica_nodes)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*describe_topic_partitions_response_partition.replica_nodes)
+                    else:
+                        buf += pack_numbers("i", describe_topic_partitions_response_partition.replica_nodes)
                     n = len(describe_topic_partitions_response_partition.isr_nodes)
                     if n < 127:
                         buf.append(n + 1)
                     else:
                         put_length(buf, n)
-                    buf += pack_numbers("i", describe_topic_partitions_response_partition.isr_nodes)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*describe_topic_partitions_response_partition.isr_nodes)
+                    else:
+                        buf += pack_numbers("i", describe_topic_partitions_response_partition.isr_nodes)
                     if describe_topic_partitions_response_partition.eligible_leader_replicas is None:
                         buf.append(0)
                     else:
@@ -189,7 +198,10 @@ class DescribeTopicPartitionsResponse(WireMessage):
                             buf.append(n + 1)
                         else:
                             put_length(buf, n)
-                        buf += pack_numbers("i", describe_topic_partitions_response_partition.eligible_leader_replicas)
+                        if n < FEW:
+                            buf += PACK_INT32[n](*describe_topic_partitions_response_partition.eligible_leader_replicas)
+                        else:
+                            buf += pack_numbers("i", describe_topic_partitions_response_partition.eligible_leader_replicas)
                     if describe_topic_partitions_response_partition.last_known_elr is None:
                         buf.append(0)
                     else:
@@ -198,13 +210,19 @@ class DescribeTopicPartitionsResponse(WireMessage):
                             buf.append(n + 1)
                         else:
                             put_length(buf, n)
-                        buf += pack_numbers("i", describe_topic_partitions_response_partition.last_known_elr)
+                        if n < FEW:
+                            buf += PACK_INT32[n](*describe_topic_partitions_response_partition.last_known_elr)
+                        else:
+                            buf += pack_numbers("i", describe_topic_partitions_response_partition.last_known_elr)
                     n = len(describe_topic_partitions_response_partition.offline_replicas)
                     if n < 127:
                         buf.append(n + 1)
                     else:
                         put_length(buf, n)
-                    buf += pack_numbers("i", describe_topic_partitions_response_partition.offline_replicas)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*describe_topic_partitions_response_partition.offline_replicas)
+                    else:
+                        buf += pack_numbers("i", describe_topic_partitions_response_partition.offline_replicas)
                     buf.append(0)
                 buf += pack_i(describe_topic_partitions_response_topic.topic_authorized_operations)
                 buf.append(0)
@@ -282,7 +300,10 @@ class DescribeTopicPartitionsResponse(WireMessage):
                         n, pos = long_length(buf, pos - 1)
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("replica_nodes", n)
-                    describe_topic_partitions_response_partition.replica_nodes = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        describe_topic_partitions_response_partition.replica_nodes = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        describe_topic_partitions_response_partition.replica_nodes = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     n = buf[pos] - 1
                     pos += 1
@@ -290,7 +311,10 @@ class DescribeTopicPartitionsResponse(WireMessage):
                         n, pos = long_length(buf, pos - 1)
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("isr_nodes", n)
-                    describe_topic_partitions_response_partition.isr_nodes = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        describe_topic_partitions_response_partition.isr_nodes = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        describe_topic_partitions_response_partition.isr_nodes = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     n = buf[pos] - 1
                     pos += 1
@@ -301,7 +325,10 @@ class DescribeTopicPartitionsResponse(WireMessage):
                     elif n * 4 > end - pos:
                         raise bad_length("eligible_leader_replicas", n)
                     else:
-                        describe_topic_partitions_response_partition.eligible_leader_replicas = numbers_at("i", buf, pos, n)
+                        if n < FEW:
+                            describe_topic_partitions_response_partition.eligible_leader_replicas = [*UNPACK_INT32[n](buf, pos)]
+                        else:
+                            describe_topic_partitions_response_partition.eligible_leader_replicas = numbers_at("i", buf, pos, n)
                         pos += n * 4
                     n = buf[pos] - 1
                     pos += 1
@@ -312,7 +339,10 @@ class DescribeTopicPartitionsResponse(WireMessage):
                     elif n * 4 > end - pos:
                         raise bad_length("last_known_elr", n)
                     else:
-                        describe_topic_partitions_response_partition.last_known_elr = numbers_at("i", buf, pos, n)
+                        if n < FEW:
+                            describe_topic_partitions_response_partition.last_known_elr = [*UNPACK_INT32[n](buf, pos)]
+                        else:
+                            describe_topic_partitions_response_partition.last_known_elr = numbers_at("i", buf, pos, n)
                         pos += n * 4
                     n = buf[pos] - 1
                     pos += 1
@@ -320,7 +350,10 @@ class DescribeTopicPartitionsResponse(WireMessage):
                         n, pos = long_length(buf, pos - 1)
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("offline_replicas", n)
-                    describe_topic_partitions_response_partition.offline_replicas = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        describe_topic_partitions_response_partition.offline_replicas = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        describe_topic_partitions_response_partition.offline_replicas = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     if buf[pos]:
                         pos = skip_tags(buf, pos, end)

@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -117,7 +120,10 @@ class ElectLeadersRequest(WireMessage):
                             put_length(buf, n)
                     else:
                         buf += pack_i(n)
-                    buf += pack_numbers("i", topic_partitions.partitions)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*topic_partitions.partitions)
+                    else:
+                        buf += pack_numbers("i", topic_partitions.partitions)
                     if flexible:
                         buf.append(0)
             buf += pack_i(self.timeout_ms)
@@ -182,7 +188,10 @@ class ElectLeadersRequest(WireMessage):
                         pos += 4
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("partitions", n)
-                    topic_partitions_2.partitions = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        topic_partitions_2.partitions = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        topic_partitions_2.partitions = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     if flexible:
                         if buf[pos]:

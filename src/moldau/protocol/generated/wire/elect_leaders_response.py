@@ -95,10 +95,10 @@ class ElectLeadersResponse(WireMessage):
         since_1 = version >= 1
         buf = w.buf
         try:
-            buf += pack_i(self.throttle_time_ms)
             if since_1:
-                buf += pack_h(self.error_code)
+                buf += pack_ih(self.throttle_time_ms, self.error_code)
             else:
+                buf += pack_i(self.throttle_time_ms)
                 if self.error_code != 0:
                     raise not_in_version("error_code", version)
             n = len(self.replica_election_results)
@@ -166,12 +166,12 @@ class ElectLeadersResponse(WireMessage):
         end = r.end
         self = new(cls)
         try:
-            (self.throttle_time_ms,) = unpack_i(buf, pos)
-            pos += 4
             if since_1:
-                (self.error_code,) = unpack_h(buf, pos)
-                pos += 2
+                self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
+                pos += 6
             else:
+                (self.throttle_time_ms,) = unpack_i(buf, pos)
+                pos += 4
                 self.error_code = 0
             if flexible:
                 n = buf[pos] - 1

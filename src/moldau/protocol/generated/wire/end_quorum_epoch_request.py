@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -189,7 +192,10 @@ class EndQuorumEpochRequest(WireMessage):
                     if until_0:
                         n = len(partition_data.preferred_successors)
                         buf += pack_i(n)
-                        buf += pack_numbers("i", partition_data.preferred_successors)
+                        if n < FEW:
+                            buf += PACK_INT32[n](*partition_data.preferred_successors)
+                        else:
+                            buf += pack_numbers("i", partition_data.preferred_successors)
                     if flexible:
                         n = len(partition_data.preferred_candidates)
                         if n < 127:
@@ -306,7 +312,10 @@ class EndQuorumEpochRequest(WireMessage):
                         pos += 4
                         if n < 0 or n * 4 > end - pos:
                             raise bad_length("preferred_successors", n)
-                        partition_data.preferred_successors = numbers_at("i", buf, pos, n)
+                        if n < FEW:
+                            partition_data.preferred_successors = [*UNPACK_INT32[n](buf, pos)]
+                        else:
+                            partition_data.preferred_successors = numbers_at("i", buf, pos, n)
                         pos += n * 4
                     else:
                         partition_data.preferred_successors = []

@@ -22,7 +22,6 @@ from moldau.protocol.wire import (
     put_length,
     put_string_length,
     put_tagged,
-    put_uvarint,
     skip_tags,
     unsupported_version,
     uvarint_at,
@@ -158,26 +157,25 @@ class EndQuorumEpochResponse(WireMessage):
             if flexible:
                 has_node_endpoints = len(self.node_endpoints) > 0
                 if has_node_endpoints:
-                    put_uvarint(buf, has_node_endpoints)
-                    if has_node_endpoints:
-                        body = bytearray()
-                        n = len(self.node_endpoints)
+                    buf.append(1)
+                    body = bytearray()
+                    n = len(self.node_endpoints)
+                    if n < 127:
+                        body.append(n + 1)
+                    else:
+                        put_length(body, n)
+                    for node_endpoint in self.node_endpoints:
+                        body += pack_i(node_endpoint.node_id)
+                        data = node_endpoint.host.encode()
+                        n = len(data)
                         if n < 127:
                             body.append(n + 1)
                         else:
-                            put_length(body, n)
-                        for node_endpoint in self.node_endpoints:
-                            body += pack_i(node_endpoint.node_id)
-                            data = node_endpoint.host.encode()
-                            n = len(data)
-                            if n < 127:
-                                body.append(n + 1)
-                            else:
-                                put_string_length(body, n)
-                            body += data
-                            body += pack_H(node_endpoint.port)
-                            body.append(0)
-                        put_tagged(buf, 0, body)
+                            put_string_length(body, n)
+                        body += data
+                        body += pack_H(node_endpoint.port)
+                        body.append(0)
+                    put_tagged(buf, 0, body)
                 else:
                     buf.append(0)
             else:

@@ -18,8 +18,8 @@ from moldau.protocol.wire import (
 
 pack_ih = Struct(">ih").pack
 unpack_ih = Struct(">ih").unpack_from
-pack_qh = Struct(">qh").pack
-unpack_qh = Struct(">qh").unpack_from
+pack_ihqh = Struct(">ihqh").pack
+unpack_ihqh = Struct(">ihqh").unpack_from
 
 
 class EndTxnResponse(WireMessage):
@@ -55,9 +55,10 @@ class EndTxnResponse(WireMessage):
         since_5 = version >= 5
         buf = w.buf
         try:
-            buf += pack_ih(self.throttle_time_ms, self.error_code)
             if since_5:
-                buf += pack_qh(self.producer_id, self.producer_epoch)
+                buf += pack_ihqh(self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch)
+            else:
+                buf += pack_ih(self.throttle_time_ms, self.error_code)
             if flexible:
                 buf.append(0)
         except UNWRITABLE as error:
@@ -74,12 +75,12 @@ class EndTxnResponse(WireMessage):
         end = r.end
         self = new(cls)
         try:
-            self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
-            pos += 6
             if since_5:
-                self.producer_id, self.producer_epoch = unpack_qh(buf, pos)
-                pos += 10
+                self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch = unpack_ihqh(buf, pos)
+                pos += 16
             else:
+                self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
+                pos += 6
                 self.producer_id = -1
                 self.producer_epoch = -1
             if flexible:

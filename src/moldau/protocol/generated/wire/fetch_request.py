@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -24,7 +27,6 @@ from moldau.protocol.wire import (
     put_length,
     put_string_length,
     put_tagged,
-    put_uvarint,
     skip_tags,
     unsupported_version,
     uvarint_at,
@@ -38,12 +40,22 @@ pack_h = Struct(">h").pack
 unpack_h = Struct(">h").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
-pack_ii = Struct(">ii").pack
-unpack_ii = Struct(">ii").unpack_from
-pack_iiib = Struct(">iiib").pack
-unpack_iiib = Struct(">iiib").unpack_from
+pack_iiibii = Struct(">iiibii").pack
+unpack_iiibii = Struct(">iiibii").unpack_from
+pack_iiiib = Struct(">iiiib").pack
+unpack_iiiib = Struct(">iiiib").unpack_from
+pack_iiiibii = Struct(">iiiibii").pack
+unpack_iiiibii = Struct(">iiiibii").unpack_from
+pack_iiqiqi = Struct(">iiqiqi").pack
+unpack_iiqiqi = Struct(">iiqiqi").unpack_from
+pack_iiqqi = Struct(">iiqqi").pack
+unpack_iiqqi = Struct(">iiqqi").unpack_from
 pack_iq = Struct(">iq").pack
 unpack_iq = Struct(">iq").unpack_from
+pack_iqi = Struct(">iqi").pack
+unpack_iqi = Struct(">iqi").unpack_from
+pack_iqqi = Struct(">iqqi").pack
+unpack_iqqi = Struct(">iqqi").unpack_from
 pack_q = Struct(">q").pack
 unpack_q = Struct(">q").unpack_from
 
@@ -195,17 +207,16 @@ class FetchRequest(WireMessage):
         since_7 = version >= 7
         since_9 = version >= 9
         until_12 = version <= 12
-        until_14 = version <= 14
         buf = w.buf
         try:
-            if until_14:
-                buf += pack_i(self.replica_id)
-            else:
+            if since_15:
+                buf += pack_iiibii(self.max_wait_ms, self.min_bytes, self.max_bytes, self.isolation_level, self.session_id, self.session_epoch)
                 if self.replica_id != -1:
                     raise not_in_version("replica_id", version)
-            buf += pack_iiib(self.max_wait_ms, self.min_bytes, self.max_bytes, self.isolation_level)
-            if since_7:
-                buf += pack_ii(self.session_id, self.session_epoch)
+            elif since_7:
+                buf += pack_iiiibii(self.replica_id, self.max_wait_ms, self.min_bytes, self.max_bytes, self.isolation_level, self.session_id, self.session_epoch)
+            else:
+                buf += pack_iiiib(self.replica_id, self.max_wait_ms, self.min_bytes, self.max_bytes, self.isolation_level)
             n = len(self.topics)
             if flexible:
                 if n < 127:
@@ -237,18 +248,20 @@ class FetchRequest(WireMessage):
                 else:
                     buf += pack_i(n)
                 for fetch_partition in fetch_topic.partitions:
-                    buf += pack_i(fetch_partition.partition)
-                    if since_9:
-                        buf += pack_i(fetch_partition.current_leader_epoch)
-                    buf += pack_q(fetch_partition.fetch_offset)
                     if flexible:
-                        buf += pack_i(fetch_partition.last_fetched_epoch)
-                    else:
+                        buf += pack_iiqiqi(fetch_partition.partition, fetch_partition.current_leader_epoch, fetch_partition.fetch_offset, fetch_partition.last_fetched_epoch, fetch_partition.log_start_offset, fetch_partition.partition_max_bytes)
+                    elif since_9:
+                        buf += pack_iiqqi(fetch_partition.partition, fetch_partition.current_leader_epoch, fetch_partition.fetch_offset, fetch_partition.log_start_offset, fetch_partition.partition_max_bytes)
                         if fetch_partition.last_fetched_epoch != -1:
                             raise not_in_version("last_fetched_epoch", version)
-                    if since_5:
-                        buf += pack_q(fetch_partition.log_start_offset)
-                    buf += pack_i(fetch_partition.partition_max_bytes)
+                    elif since_5:
+                        buf += pack_iqqi(fetch_partition.partition, fetch_partition.fetch_offset, fetch_partition.log_start_offset, fetch_partition.partition_max_bytes)
+                        if fetch_partition.last_fetched_epoch != -1:
+                            raise not_in_version("last_fetched_epoch", version)
+                    else:
+                        buf += pack_iqi(fetch_partition.partition, fetch_partition.fetch_offset, fetch_partition.partition_max_bytes)
+                        if fetch_partition.last_fetched_epoch != -1:
+                            raise not_in_version("last_fetched_epoch", version)
                     if flexible:
                         has_replica_directory_id = fetch_partition.replica_directory_id != ZERO_UUID
                         if has_replica_directory_id and not since_17:
@@ -257,7 +270,7 @@ class FetchRequest(WireMessage):
                         if has_high_watermark and not since_18:
                             has_high_watermark = False
                         if has_replica_directory_id or has_high_watermark:
-                            put_uvarint(buf, has_replica_directory_id + has_high_watermark)
+                            buf.append(has_replica_directory_id + has_high_watermark)
                             if has_replica_directory_id:
                                 body = bytearray()
                                 body += pack_u(fetch_partition.replica_directory_id)
@@ -301,7 +314,10 @@ class FetchRequest(WireMessage):
                             put_length(buf, n)
                     else:
                         buf += pack_i(n)
-                    buf += pack_numbers("i", forgotten_topic.partitions)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*forgotten_topic.partitions)
+                    else:
+                        buf += pack_numbers("i", forgotten_topic.partitions)
                     if flexible:
                         buf.append(0)
             else:
@@ -324,7 +340,7 @@ class FetchRequest(WireMessage):
                 if has_replica_state and not since_15:
                     raise not_in_version("replica_state", version)
                 if has_cluster_id or has_replica_state:
-                    put_uvarint(buf, has_cluster_id + has_replica_state)
+                    buf.append(has_cluster_id + has_replica_state)
                     if has_cluster_id:
                         body_3 = bytearray()
                         if self.cluster_id is None:
@@ -366,23 +382,21 @@ class FetchRequest(WireMessage):
         since_7 = version >= 7
         since_9 = version >= 9
         until_12 = version <= 12
-        until_14 = version <= 14
         buf = r.buf
         pos = r.pos
         end = r.end
         self = new(cls)
         try:
-            if until_14:
-                (self.replica_id,) = unpack_i(buf, pos)
-                pos += 4
-            else:
+            if since_15:
+                self.max_wait_ms, self.min_bytes, self.max_bytes, self.isolation_level, self.session_id, self.session_epoch = unpack_iiibii(buf, pos)
+                pos += 21
                 self.replica_id = -1
-            self.max_wait_ms, self.min_bytes, self.max_bytes, self.isolation_level = unpack_iiib(buf, pos)
-            pos += 13
-            if since_7:
-                self.session_id, self.session_epoch = unpack_ii(buf, pos)
-                pos += 8
+            elif since_7:
+                self.replica_id, self.max_wait_ms, self.min_bytes, self.max_bytes, self.isolation_level, self.session_id, self.session_epoch = unpack_iiiibii(buf, pos)
+                pos += 25
             else:
+                self.replica_id, self.max_wait_ms, self.min_bytes, self.max_bytes, self.isolation_level = unpack_iiiib(buf, pos)
+                pos += 17
                 self.session_id = 0
                 self.session_epoch = -1
             if flexible:
@@ -435,27 +449,24 @@ class FetchRequest(WireMessage):
                 for _ in range(n):
                     fetch_partition = new(FetchPartition)
                     partitions.append(fetch_partition)
-                    (fetch_partition.partition,) = unpack_i(buf, pos)
-                    pos += 4
-                    if since_9:
-                        (fetch_partition.current_leader_epoch,) = unpack_i(buf, pos)
-                        pos += 4
-                    else:
-                        fetch_partition.current_leader_epoch = -1
-                    (fetch_partition.fetch_offset,) = unpack_q(buf, pos)
-                    pos += 8
                     if flexible:
-                        (fetch_partition.last_fetched_epoch,) = unpack_i(buf, pos)
-                        pos += 4
-                    else:
+                        fetch_partition.partition, fetch_partition.current_leader_epoch, fetch_partition.fetch_offset, fetch_partition.last_fetched_epoch, fetch_partition.log_start_offset, fetch_partition.partition_max_bytes = unpack_iiqiqi(buf, pos)
+                        pos += 32
+                    elif since_9:
+                        fetch_partition.partition, fetch_partition.current_leader_epoch, fetch_partition.fetch_offset, fetch_partition.log_start_offset, fetch_partition.partition_max_bytes = unpack_iiqqi(buf, pos)
+                        pos += 28
                         fetch_partition.last_fetched_epoch = -1
-                    if since_5:
-                        (fetch_partition.log_start_offset,) = unpack_q(buf, pos)
-                        pos += 8
+                    elif since_5:
+                        fetch_partition.partition, fetch_partition.fetch_offset, fetch_partition.log_start_offset, fetch_partition.partition_max_bytes = unpack_iqqi(buf, pos)
+                        pos += 24
+                        fetch_partition.current_leader_epoch = -1
+                        fetch_partition.last_fetched_epoch = -1
                     else:
+                        fetch_partition.partition, fetch_partition.fetch_offset, fetch_partition.partition_max_bytes = unpack_iqi(buf, pos)
+                        pos += 16
+                        fetch_partition.current_leader_epoch = -1
+                        fetch_partition.last_fetched_epoch = -1
                         fetch_partition.log_start_offset = -1
-                    (fetch_partition.partition_max_bytes,) = unpack_i(buf, pos)
-                    pos += 4
                     fetch_partition.replica_directory_id = ZERO_UUID
                     fetch_partition.high_watermark = 9223372036854775807
                     if flexible:
@@ -530,7 +541,10 @@ class FetchRequest(WireMessage):
                         pos += 4
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("partitions", n)
-                    forgotten_topic.partitions = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        forgotten_topic.partitions = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        forgotten_topic.partitions = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     if flexible:
                         if buf[pos]:

@@ -23,7 +23,6 @@ from moldau.protocol.wire import (
     put_length,
     put_string_length,
     put_tagged,
-    put_uvarint,
     skip_tags,
     unsupported_version,
     uvarint_at,
@@ -35,18 +34,18 @@ pack_u = Struct(">16s").pack
 unpack_u = Struct(">16s").unpack_from
 pack_h = Struct(">h").pack
 unpack_h = Struct(">h").unpack_from
-pack_hi = Struct(">hi").pack
-unpack_hi = Struct(">hi").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
+pack_ihi = Struct(">ihi").pack
+unpack_ihi = Struct(">ihi").unpack_from
 pack_ihqq = Struct(">ihqq").pack
 unpack_ihqq = Struct(">ihqq").unpack_from
+pack_ihqqq = Struct(">ihqqq").pack
+unpack_ihqqq = Struct(">ihqqq").unpack_from
 pack_ii = Struct(">ii").pack
 unpack_ii = Struct(">ii").unpack_from
 pack_iq = Struct(">iq").pack
 unpack_iq = Struct(">iq").unpack_from
-pack_q = Struct(">q").pack
-unpack_q = Struct(">q").unpack_from
 pack_qi = Struct(">qi").pack
 unpack_qi = Struct(">qi").unpack_from
 pack_qq = Struct(">qq").pack
@@ -235,10 +234,10 @@ class FetchResponse(WireMessage):
         until_12 = version <= 12
         buf = w.buf
         try:
-            buf += pack_i(self.throttle_time_ms)
             if since_7:
-                buf += pack_hi(self.error_code, self.session_id)
+                buf += pack_ihi(self.throttle_time_ms, self.error_code, self.session_id)
             else:
+                buf += pack_i(self.throttle_time_ms)
                 if self.session_id != 0:
                     raise not_in_version("session_id", version)
             n = len(self.responses)
@@ -272,9 +271,10 @@ class FetchResponse(WireMessage):
                 else:
                     buf += pack_i(n)
                 for partition_data in fetchable_topic_response.partitions:
-                    buf += pack_ihqq(partition_data.partition_index, partition_data.error_code, partition_data.high_watermark, partition_data.last_stable_offset)
                     if since_5:
-                        buf += pack_q(partition_data.log_start_offset)
+                        buf += pack_ihqqq(partition_data.partition_index, partition_data.error_code, partition_data.high_watermark, partition_data.last_stable_offset, partition_data.log_start_offset)
+                    else:
+                        buf += pack_ihqq(partition_data.partition_index, partition_data.error_code, partition_data.high_watermark, partition_data.last_stable_offset)
                     if partition_data.aborted_transactions is None:
                         if flexible:
                             buf.append(0)
@@ -318,7 +318,7 @@ class FetchResponse(WireMessage):
                         has_current_leader = partition_data.current_leader.leader_id != -1 or partition_data.current_leader.leader_epoch != -1
                         has_snapshot_id = partition_data.snapshot_id.end_offset != -1 or partition_data.snapshot_id.epoch != -1
                         if has_diverging_epoch or has_current_leader or has_snapshot_id:
-                            put_uvarint(buf, has_diverging_epoch + has_current_leader + has_snapshot_id)
+                            buf.append(has_diverging_epoch + has_current_leader + has_snapshot_id)
                             if has_diverging_epoch:
                                 body = bytearray()
                                 diverging_epoch = partition_data.diverging_epoch
@@ -353,36 +353,35 @@ class FetchResponse(WireMessage):
                 if has_node_endpoints and not since_16:
                     raise not_in_version("node_endpoints", version)
                 if has_node_endpoints:
-                    put_uvarint(buf, has_node_endpoints)
-                    if has_node_endpoints:
-                        body_4 = bytearray()
-                        n = len(self.node_endpoints)
+                    buf.append(1)
+                    body_4 = bytearray()
+                    n = len(self.node_endpoints)
+                    if n < 127:
+                        body_4.append(n + 1)
+                    else:
+                        put_length(body_4, n)
+                    for node_endpoint in self.node_endpoints:
+                        body_4 += pack_i(node_endpoint.node_id)
+                        data = node_endpoint.host.encode()
+                        n = len(data)
                         if n < 127:
                             body_4.append(n + 1)
                         else:
-                            put_length(body_4, n)
-                        for node_endpoint in self.node_endpoints:
-                            body_4 += pack_i(node_endpoint.node_id)
-                            data = node_endpoint.host.encode()
+                            put_string_length(body_4, n)
+                        body_4 += data
+                        body_4 += pack_i(node_endpoint.port)
+                        if node_endpoint.rack is None:
+                            body_4.append(0)
+                        else:
+                            data = node_endpoint.rack.encode()
                             n = len(data)
                             if n < 127:
                                 body_4.append(n + 1)
                             else:
                                 put_string_length(body_4, n)
                             body_4 += data
-                            body_4 += pack_i(node_endpoint.port)
-                            if node_endpoint.rack is None:
-                                body_4.append(0)
-                            else:
-                                data = node_endpoint.rack.encode()
-                                n = len(data)
-                                if n < 127:
-                                    body_4.append(n + 1)
-                                else:
-                                    put_string_length(body_4, n)
-                                body_4 += data
-                            body_4.append(0)
-                        put_tagged(buf, 0, body_4)
+                        body_4.append(0)
+                    put_tagged(buf, 0, body_4)
                 else:
                     buf.append(0)
             else:
@@ -407,12 +406,12 @@ class FetchResponse(WireMessage):
         end = r.end
         self = new(cls)
         try:
-            (self.throttle_time_ms,) = unpack_i(buf, pos)
-            pos += 4
             if since_7:
-                self.error_code, self.session_id = unpack_hi(buf, pos)
-                pos += 6
+                self.throttle_time_ms, self.error_code, self.session_id = unpack_ihi(buf, pos)
+                pos += 10
             else:
+                (self.throttle_time_ms,) = unpack_i(buf, pos)
+                pos += 4
                 self.error_code = 0
                 self.session_id = 0
             if flexible:
@@ -465,12 +464,12 @@ class FetchResponse(WireMessage):
                 for _ in range(n):
                     partition_data = new(PartitionData)
                     partitions.append(partition_data)
-                    partition_data.partition_index, partition_data.error_code, partition_data.high_watermark, partition_data.last_stable_offset = unpack_ihqq(buf, pos)
-                    pos += 22
                     if since_5:
-                        (partition_data.log_start_offset,) = unpack_q(buf, pos)
-                        pos += 8
+                        partition_data.partition_index, partition_data.error_code, partition_data.high_watermark, partition_data.last_stable_offset, partition_data.log_start_offset = unpack_ihqqq(buf, pos)
+                        pos += 30
                     else:
+                        partition_data.partition_index, partition_data.error_code, partition_data.high_watermark, partition_data.last_stable_offset = unpack_ihqq(buf, pos)
+                        pos += 22
                         partition_data.log_start_offset = -1
                     if flexible:
                         n = buf[pos] - 1

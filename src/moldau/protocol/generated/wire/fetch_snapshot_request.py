@@ -21,7 +21,6 @@ from moldau.protocol.wire import (
     put_length,
     put_string_length,
     put_tagged,
-    put_uvarint,
     skip_tags,
     unsupported_version,
     uvarint_at,
@@ -154,30 +153,28 @@ class FetchSnapshotRequest(WireMessage):
                     if has_replica_directory_id and not since_1:
                         has_replica_directory_id = False
                     if has_replica_directory_id:
-                        put_uvarint(buf, has_replica_directory_id)
-                        if has_replica_directory_id:
-                            body = bytearray()
-                            body += pack_u(partition_snapshot.replica_directory_id)
-                            put_tagged(buf, 0, body)
+                        buf.append(1)
+                        body = bytearray()
+                        body += pack_u(partition_snapshot.replica_directory_id)
+                        put_tagged(buf, 0, body)
                     else:
                         buf.append(0)
                 buf.append(0)
             has_cluster_id = self.cluster_id is not None
             if has_cluster_id:
-                put_uvarint(buf, has_cluster_id)
-                if has_cluster_id:
-                    body_2 = bytearray()
-                    if self.cluster_id is None:
-                        body_2.append(0)
+                buf.append(1)
+                body_2 = bytearray()
+                if self.cluster_id is None:
+                    body_2.append(0)
+                else:
+                    data = self.cluster_id.encode()
+                    n = len(data)
+                    if n < 127:
+                        body_2.append(n + 1)
                     else:
-                        data = self.cluster_id.encode()
-                        n = len(data)
-                        if n < 127:
-                            body_2.append(n + 1)
-                        else:
-                            put_string_length(body_2, n)
-                        body_2 += data
-                    put_tagged(buf, 0, body_2)
+                        put_string_length(body_2, n)
+                    body_2 += data
+                put_tagged(buf, 0, body_2)
             else:
                 buf.append(0)
         except UNWRITABLE as error:

@@ -24,7 +24,6 @@ from moldau.protocol.wire import (
     put_length,
     put_string_length,
     put_tagged,
-    put_uvarint,
     skip_tags,
     unsupported_version,
     uvarint_at,
@@ -205,13 +204,12 @@ class FetchSnapshotResponse(WireMessage):
                         buf = w.splice(partition_snapshot.unaligned_records)
                     has_current_leader = partition_snapshot.current_leader.leader_id != 0 or partition_snapshot.current_leader.leader_epoch != 0
                     if has_current_leader:
-                        put_uvarint(buf, has_current_leader)
-                        if has_current_leader:
-                            body = bytearray()
-                            current_leader = partition_snapshot.current_leader
-                            body += pack_ii(current_leader.leader_id, current_leader.leader_epoch)
-                            body.append(0)
-                            put_tagged(buf, 0, body)
+                        buf.append(1)
+                        body = bytearray()
+                        current_leader = partition_snapshot.current_leader
+                        body += pack_ii(current_leader.leader_id, current_leader.leader_epoch)
+                        body.append(0)
+                        put_tagged(buf, 0, body)
                     else:
                         buf.append(0)
                 buf.append(0)
@@ -219,26 +217,25 @@ class FetchSnapshotResponse(WireMessage):
             if has_node_endpoints and not since_1:
                 raise not_in_version("node_endpoints", version)
             if has_node_endpoints:
-                put_uvarint(buf, has_node_endpoints)
-                if has_node_endpoints:
-                    body_2 = bytearray()
-                    n = len(self.node_endpoints)
+                buf.append(1)
+                body_2 = bytearray()
+                n = len(self.node_endpoints)
+                if n < 127:
+                    body_2.append(n + 1)
+                else:
+                    put_length(body_2, n)
+                for node_endpoint in self.node_endpoints:
+                    body_2 += pack_i(node_endpoint.node_id)
+                    data = node_endpoint.host.encode()
+                    n = len(data)
                     if n < 127:
                         body_2.append(n + 1)
                     else:
-                        put_length(body_2, n)
-                    for node_endpoint in self.node_endpoints:
-                        body_2 += pack_i(node_endpoint.node_id)
-                        data = node_endpoint.host.encode()
-                        n = len(data)
-                        if n < 127:
-                            body_2.append(n + 1)
-                        else:
-                            put_string_length(body_2, n)
-                        body_2 += data
-                        body_2 += pack_H(node_endpoint.port)
-                        body_2.append(0)
-                    put_tagged(buf, 0, body_2)
+                        put_string_length(body_2, n)
+                    body_2 += data
+                    body_2 += pack_H(node_endpoint.port)
+                    body_2.append(0)
+                put_tagged(buf, 0, body_2)
             else:
                 buf.append(0)
         except UNWRITABLE as error:

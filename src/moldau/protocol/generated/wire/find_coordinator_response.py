@@ -104,13 +104,14 @@ class FindCoordinatorResponse(WireMessage):
         until_3 = version <= 3
         buf = w.buf
         try:
-            if since_1:
+            if since_4:
                 buf += pack_i(self.throttle_time_ms)
-            if until_3:
-                buf += pack_h(self.error_code)
-            else:
                 if self.error_code != 0:
                     raise not_in_version("error_code", version)
+            elif since_1:
+                buf += pack_ih(self.throttle_time_ms, self.error_code)
+            else:
+                buf += pack_h(self.error_code)
             if from_1_to_3:
                 if self.error_message is None:
                     if flexible:
@@ -204,16 +205,17 @@ class FindCoordinatorResponse(WireMessage):
         end = r.end
         self = new(cls)
         try:
-            if since_1:
+            if since_4:
                 (self.throttle_time_ms,) = unpack_i(buf, pos)
                 pos += 4
+                self.error_code = 0
+            elif since_1:
+                self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
+                pos += 6
             else:
-                self.throttle_time_ms = 0
-            if until_3:
                 (self.error_code,) = unpack_h(buf, pos)
                 pos += 2
-            else:
-                self.error_code = 0
+                self.throttle_time_ms = 0
             if from_1_to_3:
                 if flexible:
                     n = buf[pos] - 1

@@ -5,9 +5,12 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
+    PACK_INT8,
     ProtocolError,
     Reader,
+    UNPACK_INT8,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -83,7 +86,10 @@ class GetTelemetrySubscriptionsResponse(WireMessage):
                 buf.append(n + 1)
             else:
                 put_length(buf, n)
-            buf += pack_numbers("b", self.accepted_compression_types)
+            if n < FEW:
+                buf += PACK_INT8[n](*self.accepted_compression_types)
+            else:
+                buf += pack_numbers("b", self.accepted_compression_types)
             buf += pack_iiz(self.push_interval_ms, self.telemetry_max_bytes, self.delta_temporality)
             n = len(self.requested_metrics)
             if n < 127:
@@ -119,7 +125,10 @@ class GetTelemetrySubscriptionsResponse(WireMessage):
                 n, pos = long_length(buf, pos - 1)
             if n < 0 or n > end - pos:
                 raise bad_length("accepted_compression_types", n)
-            self.accepted_compression_types = numbers_at("b", buf, pos, n)
+            if n < FEW:
+                self.accepted_compression_types = [*UNPACK_INT8[n](buf, pos)]
+            else:
+                self.accepted_compression_types = numbers_at("b", buf, pos, n)
             pos += n
             self.push_interval_ms, self.telemetry_max_bytes, self.delta_temporality = unpack_iiz(buf, pos)
             pos += 9

@@ -20,14 +20,14 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_zz = Struct(">??").pack
-unpack_zz = Struct(">??").unpack_from
 pack_h = Struct(">h").pack
 unpack_h = Struct(">h").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
-pack_qh = Struct(">qh").pack
-unpack_qh = Struct(">qh").unpack_from
+pack_iqh = Struct(">iqh").pack
+unpack_iqh = Struct(">iqh").unpack_from
+pack_iqhzz = Struct(">iqh??").pack
+unpack_iqhzz = Struct(">iqh??").unpack_from
 
 
 class InitProducerIdRequest(WireMessage):
@@ -86,17 +86,20 @@ class InitProducerIdRequest(WireMessage):
                 else:
                     buf += pack_h(n)
                 buf += data
-            buf += pack_i(self.transaction_timeout_ms)
-            if since_3:
-                buf += pack_qh(self.producer_id, self.producer_epoch)
+            if since_6:
+                buf += pack_iqhzz(self.transaction_timeout_ms, self.producer_id, self.producer_epoch, self.enable2_pc, self.keep_prepared_txn)
+            elif since_3:
+                buf += pack_iqh(self.transaction_timeout_ms, self.producer_id, self.producer_epoch)
+                if self.enable2_pc:
+                    raise not_in_version("enable2_pc", version)
+                if self.keep_prepared_txn:
+                    raise not_in_version("keep_prepared_txn", version)
             else:
+                buf += pack_i(self.transaction_timeout_ms)
                 if self.producer_id != -1:
                     raise not_in_version("producer_id", version)
                 if self.producer_epoch != -1:
                     raise not_in_version("producer_epoch", version)
-            if since_6:
-                buf += pack_zz(self.enable2_pc, self.keep_prepared_txn)
-            else:
                 if self.enable2_pc:
                     raise not_in_version("enable2_pc", version)
                 if self.keep_prepared_txn:
@@ -133,18 +136,19 @@ class InitProducerIdRequest(WireMessage):
             else:
                 self.transactional_id = str(buf[pos : pos + n], "utf-8")
                 pos += n
-            (self.transaction_timeout_ms,) = unpack_i(buf, pos)
-            pos += 4
-            if since_3:
-                self.producer_id, self.producer_epoch = unpack_qh(buf, pos)
-                pos += 10
+            if since_6:
+                self.transaction_timeout_ms, self.producer_id, self.producer_epoch, self.enable2_pc, self.keep_prepared_txn = unpack_iqhzz(buf, pos)
+                pos += 16
+            elif since_3:
+                self.transaction_timeout_ms, self.producer_id, self.producer_epoch = unpack_iqh(buf, pos)
+                pos += 14
+                self.enable2_pc = False
+                self.keep_prepared_txn = False
             else:
+                (self.transaction_timeout_ms,) = unpack_i(buf, pos)
+                pos += 4
                 self.producer_id = -1
                 self.producer_epoch = -1
-            if since_6:
-                self.enable2_pc, self.keep_prepared_txn = unpack_zz(buf, pos)
-                pos += 2
-            else:
                 self.enable2_pc = False
                 self.keep_prepared_txn = False
             if flexible:

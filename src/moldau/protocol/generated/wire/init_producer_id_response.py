@@ -19,8 +19,8 @@ from moldau.protocol.wire import (
 
 pack_ihqh = Struct(">ihqh").pack
 unpack_ihqh = Struct(">ihqh").unpack_from
-pack_qh = Struct(">qh").pack
-unpack_qh = Struct(">qh").unpack_from
+pack_ihqhqh = Struct(">ihqhqh").pack
+unpack_ihqhqh = Struct(">ihqhqh").unpack_from
 
 
 class InitProducerIdResponse(WireMessage):
@@ -62,10 +62,10 @@ class InitProducerIdResponse(WireMessage):
         since_6 = version >= 6
         buf = w.buf
         try:
-            buf += pack_ihqh(self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch)
             if since_6:
-                buf += pack_qh(self.ongoing_txn_producer_id, self.ongoing_txn_producer_epoch)
+                buf += pack_ihqhqh(self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch, self.ongoing_txn_producer_id, self.ongoing_txn_producer_epoch)
             else:
+                buf += pack_ihqh(self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch)
                 if self.ongoing_txn_producer_id != -1:
                     raise not_in_version("ongoing_txn_producer_id", version)
                 if self.ongoing_txn_producer_epoch != -1:
@@ -86,12 +86,12 @@ class InitProducerIdResponse(WireMessage):
         end = r.end
         self = new(cls)
         try:
-            self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch = unpack_ihqh(buf, pos)
-            pos += 16
             if since_6:
-                self.ongoing_txn_producer_id, self.ongoing_txn_producer_epoch = unpack_qh(buf, pos)
-                pos += 10
+                self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch, self.ongoing_txn_producer_id, self.ongoing_txn_producer_epoch = unpack_ihqhqh(buf, pos)
+                pos += 26
             else:
+                self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch = unpack_ihqh(buf, pos)
+                pos += 16
                 self.ongoing_txn_producer_id = -1
                 self.ongoing_txn_producer_epoch = -1
             if flexible:

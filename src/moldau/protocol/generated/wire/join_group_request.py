@@ -28,6 +28,8 @@ pack_h = Struct(">h").pack
 unpack_h = Struct(">h").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
+pack_ii = Struct(">ii").pack
+unpack_ii = Struct(">ii").unpack_from
 
 
 class JoinGroupRequestProtocol(Message):
@@ -102,9 +104,10 @@ class JoinGroupRequest(WireMessage):
             else:
                 buf += pack_h(n)
             buf += data
-            buf += pack_i(self.session_timeout_ms)
             if since_1:
-                buf += pack_i(self.rebalance_timeout_ms)
+                buf += pack_ii(self.session_timeout_ms, self.rebalance_timeout_ms)
+            else:
+                buf += pack_i(self.session_timeout_ms)
             data = self.member_id.encode()
             n = len(data)
             if flexible:
@@ -216,12 +219,12 @@ class JoinGroupRequest(WireMessage):
                 raise bad_length("group_id", n)
             self.group_id = str(buf[pos : pos + n], "utf-8")
             pos += n
-            (self.session_timeout_ms,) = unpack_i(buf, pos)
-            pos += 4
             if since_1:
-                (self.rebalance_timeout_ms,) = unpack_i(buf, pos)
-                pos += 4
+                self.session_timeout_ms, self.rebalance_timeout_ms = unpack_ii(buf, pos)
+                pos += 8
             else:
+                (self.session_timeout_ms,) = unpack_i(buf, pos)
+                pos += 4
                 self.rebalance_timeout_ms = -1
             if flexible:
                 n = buf[pos] - 1

@@ -33,6 +33,8 @@ pack_hi = Struct(">hi").pack
 unpack_hi = Struct(">hi").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
+pack_ihi = Struct(">ihi").pack
+unpack_ihi = Struct(">ihi").unpack_from
 
 
 class JoinGroupResponseMember(Message):
@@ -105,8 +107,9 @@ class JoinGroupResponse(WireMessage):
         buf = w.buf
         try:
             if since_2:
-                buf += pack_i(self.throttle_time_ms)
-            buf += pack_hi(self.error_code, self.generation_id)
+                buf += pack_ihi(self.throttle_time_ms, self.error_code, self.generation_id)
+            else:
+                buf += pack_hi(self.error_code, self.generation_id)
             if since_7:
                 if self.protocol_type is None:
                     buf.append(0)
@@ -225,12 +228,12 @@ class JoinGroupResponse(WireMessage):
         self = new(cls)
         try:
             if since_2:
-                (self.throttle_time_ms,) = unpack_i(buf, pos)
-                pos += 4
+                self.throttle_time_ms, self.error_code, self.generation_id = unpack_ihi(buf, pos)
+                pos += 10
             else:
+                self.error_code, self.generation_id = unpack_hi(buf, pos)
+                pos += 6
                 self.throttle_time_ms = 0
-            self.error_code, self.generation_id = unpack_hi(buf, pos)
-            pos += 6
             if since_7:
                 n = buf[pos] - 1
                 pos += 1

@@ -24,12 +24,12 @@ from moldau.protocol.wire import (
 
 ZERO_UUID = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
 pack_hi = Struct(">hi").pack
 unpack_hi = Struct(">hi").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
+pack_iu = Struct(">i16s").pack
+unpack_iu = Struct(">i16s").unpack_from
 
 
 class Voter(Message):
@@ -86,10 +86,10 @@ class LeaderChangeMessage(WireMessage):
             else:
                 put_length(buf, n)
             for voter in self.voters:
-                buf += pack_i(voter.voter_id)
                 if since_1:
-                    buf += pack_u(voter.voter_directory_id)
+                    buf += pack_iu(voter.voter_id, voter.voter_directory_id)
                 else:
+                    buf += pack_i(voter.voter_id)
                     if voter.voter_directory_id != ZERO_UUID:
                         raise not_in_version("voter_directory_id", version)
                 buf.append(0)
@@ -99,10 +99,10 @@ class LeaderChangeMessage(WireMessage):
             else:
                 put_length(buf, n)
             for voter_2 in self.granting_voters:
-                buf += pack_i(voter_2.voter_id)
                 if since_1:
-                    buf += pack_u(voter_2.voter_directory_id)
+                    buf += pack_iu(voter_2.voter_id, voter_2.voter_directory_id)
                 else:
+                    buf += pack_i(voter_2.voter_id)
                     if voter_2.voter_directory_id != ZERO_UUID:
                         raise not_in_version("voter_directory_id", version)
                 buf.append(0)
@@ -133,12 +133,12 @@ class LeaderChangeMessage(WireMessage):
             for _ in range(n):
                 voter = new(Voter)
                 voters.append(voter)
-                (voter.voter_id,) = unpack_i(buf, pos)
-                pos += 4
                 if since_1:
-                    (voter.voter_directory_id,) = unpack_u(buf, pos)
-                    pos += 16
+                    voter.voter_id, voter.voter_directory_id = unpack_iu(buf, pos)
+                    pos += 20
                 else:
+                    (voter.voter_id,) = unpack_i(buf, pos)
+                    pos += 4
                     voter.voter_directory_id = ZERO_UUID
                 if buf[pos]:
                     pos = skip_tags(buf, pos, end)
@@ -155,12 +155,12 @@ class LeaderChangeMessage(WireMessage):
             for _ in range(n):
                 voter_2 = new(Voter)
                 granting_voters.append(voter_2)
-                (voter_2.voter_id,) = unpack_i(buf, pos)
-                pos += 4
                 if since_1:
-                    (voter_2.voter_directory_id,) = unpack_u(buf, pos)
-                    pos += 16
+                    voter_2.voter_id, voter_2.voter_directory_id = unpack_iu(buf, pos)
+                    pos += 20
                 else:
+                    (voter_2.voter_id,) = unpack_i(buf, pos)
+                    pos += 4
                     voter_2.voter_directory_id = ZERO_UUID
                 if buf[pos]:
                     pos = skip_tags(buf, pos, end)

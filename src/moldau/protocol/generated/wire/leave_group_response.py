@@ -28,6 +28,8 @@ pack_h = Struct(">h").pack
 unpack_h = Struct(">h").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
+pack_ih = Struct(">ih").pack
+unpack_ih = Struct(">ih").unpack_from
 
 
 class MemberResponse(Message):
@@ -80,8 +82,9 @@ class LeaveGroupResponse(WireMessage):
         buf = w.buf
         try:
             if since_1:
-                buf += pack_i(self.throttle_time_ms)
-            buf += pack_h(self.error_code)
+                buf += pack_ih(self.throttle_time_ms, self.error_code)
+            else:
+                buf += pack_h(self.error_code)
             if since_3:
                 n = len(self.members)
                 if flexible:
@@ -142,12 +145,12 @@ class LeaveGroupResponse(WireMessage):
         self = new(cls)
         try:
             if since_1:
-                (self.throttle_time_ms,) = unpack_i(buf, pos)
-                pos += 4
+                self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
+                pos += 6
             else:
+                (self.error_code,) = unpack_h(buf, pos)
+                pos += 2
                 self.throttle_time_ms = 0
-            (self.error_code,) = unpack_h(buf, pos)
-            pos += 2
             if since_3:
                 if flexible:
                     n = buf[pos] - 1

@@ -4,9 +4,12 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
+    PACK_INT8,
     ProtocolError,
     Reader,
+    UNPACK_INT8,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -53,7 +56,10 @@ class ListConfigResourcesRequest(WireMessage):
                     buf.append(n + 1)
                 else:
                     put_length(buf, n)
-                buf += pack_numbers("b", self.resource_types)
+                if n < FEW:
+                    buf += PACK_INT8[n](*self.resource_types)
+                else:
+                    buf += pack_numbers("b", self.resource_types)
             else:
                 if len(self.resource_types) > 0:
                     raise not_in_version("resource_types", version)
@@ -78,7 +84,10 @@ class ListConfigResourcesRequest(WireMessage):
                     n, pos = long_length(buf, pos - 1)
                 if n < 0 or n > end - pos:
                     raise bad_length("resource_types", n)
-                self.resource_types = numbers_at("b", buf, pos, n)
+                if n < FEW:
+                    self.resource_types = [*UNPACK_INT8[n](buf, pos)]
+                else:
+                    self.resource_types = numbers_at("b", buf, pos, n)
                 pos += n
             else:
                 self.resource_types = []

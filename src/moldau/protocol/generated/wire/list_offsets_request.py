@@ -24,14 +24,16 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
 pack_h = Struct(">h").pack
 unpack_h = Struct(">h").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
-pack_q = Struct(">q").pack
-unpack_q = Struct(">q").unpack_from
+pack_ib = Struct(">ib").pack
+unpack_ib = Struct(">ib").unpack_from
+pack_iiq = Struct(">iiq").pack
+unpack_iiq = Struct(">iiq").unpack_from
+pack_iq = Struct(">iq").pack
+unpack_iq = Struct(">iq").unpack_from
 
 
 class ListOffsetsPartition(Message):
@@ -102,10 +104,10 @@ class ListOffsetsRequest(WireMessage):
         since_4 = version >= 4
         buf = w.buf
         try:
-            buf += pack_i(self.replica_id)
             if since_2:
-                buf += pack_b(self.isolation_level)
+                buf += pack_ib(self.replica_id, self.isolation_level)
             else:
+                buf += pack_i(self.replica_id)
                 if self.isolation_level != 0:
                     raise not_in_version("isolation_level", version)
             n = len(self.topics)
@@ -136,10 +138,10 @@ class ListOffsetsRequest(WireMessage):
                 else:
                     buf += pack_i(n)
                 for list_offsets_partition in list_offsets_topic.partitions:
-                    buf += pack_i(list_offsets_partition.partition_index)
                     if since_4:
-                        buf += pack_i(list_offsets_partition.current_leader_epoch)
-                    buf += pack_q(list_offsets_partition.timestamp)
+                        buf += pack_iiq(list_offsets_partition.partition_index, list_offsets_partition.current_leader_epoch, list_offsets_partition.timestamp)
+                    else:
+                        buf += pack_iq(list_offsets_partition.partition_index, list_offsets_partition.timestamp)
                     if flexible:
                         buf.append(0)
                 if flexible:
@@ -164,12 +166,12 @@ class ListOffsetsRequest(WireMessage):
         end = r.end
         self = new(cls)
         try:
-            (self.replica_id,) = unpack_i(buf, pos)
-            pos += 4
             if since_2:
-                (self.isolation_level,) = unpack_b(buf, pos)
-                pos += 1
+                self.replica_id, self.isolation_level = unpack_ib(buf, pos)
+                pos += 5
             else:
+                (self.replica_id,) = unpack_i(buf, pos)
+                pos += 4
                 self.isolation_level = 0
             if flexible:
                 n = buf[pos] - 1
@@ -213,15 +215,13 @@ class ListOffsetsRequest(WireMessage):
                 for _ in range(n):
                     list_offsets_partition = new(ListOffsetsPartition)
                     partitions.append(list_offsets_partition)
-                    (list_offsets_partition.partition_index,) = unpack_i(buf, pos)
-                    pos += 4
                     if since_4:
-                        (list_offsets_partition.current_leader_epoch,) = unpack_i(buf, pos)
-                        pos += 4
+                        list_offsets_partition.partition_index, list_offsets_partition.current_leader_epoch, list_offsets_partition.timestamp = unpack_iiq(buf, pos)
+                        pos += 16
                     else:
+                        list_offsets_partition.partition_index, list_offsets_partition.timestamp = unpack_iq(buf, pos)
+                        pos += 12
                         list_offsets_partition.current_leader_epoch = -1
-                    (list_offsets_partition.timestamp,) = unpack_q(buf, pos)
-                    pos += 8
                     if flexible:
                         if buf[pos]:
                             pos = skip_tags(buf, pos, end)

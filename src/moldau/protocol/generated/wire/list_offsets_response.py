@@ -30,6 +30,8 @@ pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
 pack_ihqq = Struct(">ihqq").pack
 unpack_ihqq = Struct(">ihqq").unpack_from
+pack_ihqqi = Struct(">ihqqi").pack
+unpack_ihqqi = Struct(">ihqqi").unpack_from
 
 
 class ListOffsetsPartitionResponse(Message):
@@ -129,10 +131,10 @@ class ListOffsetsResponse(WireMessage):
                 else:
                     buf += pack_i(n)
                 for list_offsets_partition_response in list_offsets_topic_response.partitions:
-                    buf += pack_ihqq(list_offsets_partition_response.partition_index, list_offsets_partition_response.error_code, list_offsets_partition_response.timestamp, list_offsets_partition_response.offset)
                     if since_4:
-                        buf += pack_i(list_offsets_partition_response.leader_epoch)
+                        buf += pack_ihqqi(list_offsets_partition_response.partition_index, list_offsets_partition_response.error_code, list_offsets_partition_response.timestamp, list_offsets_partition_response.offset, list_offsets_partition_response.leader_epoch)
                     else:
+                        buf += pack_ihqq(list_offsets_partition_response.partition_index, list_offsets_partition_response.error_code, list_offsets_partition_response.timestamp, list_offsets_partition_response.offset)
                         if list_offsets_partition_response.leader_epoch != -1:
                             raise not_in_version("leader_epoch", version)
                     if flexible:
@@ -203,12 +205,12 @@ class ListOffsetsResponse(WireMessage):
                 for _ in range(n):
                     list_offsets_partition_response = new(ListOffsetsPartitionResponse)
                     partitions.append(list_offsets_partition_response)
-                    list_offsets_partition_response.partition_index, list_offsets_partition_response.error_code, list_offsets_partition_response.timestamp, list_offsets_partition_response.offset = unpack_ihqq(buf, pos)
-                    pos += 22
                     if since_4:
-                        (list_offsets_partition_response.leader_epoch,) = unpack_i(buf, pos)
-                        pos += 4
+                        list_offsets_partition_response.partition_index, list_offsets_partition_response.error_code, list_offsets_partition_response.timestamp, list_offsets_partition_response.offset, list_offsets_partition_response.leader_epoch = unpack_ihqqi(buf, pos)
+                        pos += 26
                     else:
+                        list_offsets_partition_response.partition_index, list_offsets_partition_response.error_code, list_offsets_partition_response.timestamp, list_offsets_partition_response.offset = unpack_ihqq(buf, pos)
+                        pos += 22
                         list_offsets_partition_response.leader_epoch = -1
                     if flexible:
                         if buf[pos]:

@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -91,7 +94,10 @@ class ListPartitionReassignmentsRequest(WireMessage):
                         buf.append(n + 1)
                     else:
                         put_length(buf, n)
-                    buf += pack_numbers("i", list_partition_reassignments_topics.partition_indexes)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*list_partition_reassignments_topics.partition_indexes)
+                    else:
+                        buf += pack_numbers("i", list_partition_reassignments_topics.partition_indexes)
                     buf.append(0)
             buf.append(0)
         except UNWRITABLE as error:
@@ -136,7 +142,10 @@ class ListPartitionReassignmentsRequest(WireMessage):
                         n, pos = long_length(buf, pos - 1)
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("partition_indexes", n)
-                    list_partition_reassignments_topics.partition_indexes = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        list_partition_reassignments_topics.partition_indexes = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        list_partition_reassignments_topics.partition_indexes = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     if buf[pos]:
                         pos = skip_tags(buf, pos, end)

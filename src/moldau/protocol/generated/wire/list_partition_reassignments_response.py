@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -134,19 +137,28 @@ class ListPartitionReassignmentsResponse(WireMessage):
                         buf.append(n + 1)
                     else:
                         put_length(buf, n)
-                    buf += pack_numbers("i", ongoing_partition_reassignment.replicas)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*ongoing_partition_reassignment.replicas)
+                    else:
+                        buf += pack_numbers("i", ongoing_partition_reassignment.replicas)
                     n = len(ongoing_partition_reassignment.adding_replicas)
                     if n < 127:
                         buf.append(n + 1)
                     else:
                         put_length(buf, n)
-                    buf += pack_numbers("i", ongoing_partition_reassignment.adding_replicas)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*ongoing_partition_reassignment.adding_replicas)
+                    else:
+                        buf += pack_numbers("i", ongoing_partition_reassignment.adding_replicas)
                     n = len(ongoing_partition_reassignment.removing_replicas)
                     if n < 127:
                         buf.append(n + 1)
                     else:
                         put_length(buf, n)
-                    buf += pack_numbers("i", ongoing_partition_reassignment.removing_replicas)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*ongoing_partition_reassignment.removing_replicas)
+                    else:
+                        buf += pack_numbers("i", ongoing_partition_reassignment.removing_replicas)
                     buf.append(0)
                 buf.append(0)
             buf.append(0)
@@ -213,7 +225,10 @@ class ListPartitionReassignmentsResponse(WireMessage):
                         n, pos = long_length(buf, pos - 1)
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("replicas", n)
-                    ongoing_partition_reassignment.replicas = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        ongoing_partition_reassignment.replicas = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        ongoing_partition_reassignment.replicas = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     n = buf[pos] - 1
                     pos += 1
@@ -221,7 +236,10 @@ class ListPartitionReassignmentsResponse(WireMessage):
                         n, pos = long_length(buf, pos - 1)
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("adding_replicas", n)
-                    ongoing_partition_reassignment.adding_replicas = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        ongoing_partition_reassignment.adding_replicas = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        ongoing_partition_reassignment.adding_replicas = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     n = buf[pos] - 1
                     pos += 1
@@ -229,7 +247,10 @@ class ListPartitionReassignmentsResponse(WireMessage):
                         n, pos = long_length(buf, pos - 1)
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("removing_replicas", n)
-                    ongoing_partition_reassignment.removing_replicas = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        ongoing_partition_reassignment.removing_replicas = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        ongoing_partition_reassignment.removing_replicas = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     if buf[pos]:
                         pos = skip_tags(buf, pos, end)

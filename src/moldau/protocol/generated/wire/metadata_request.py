@@ -31,6 +31,10 @@ pack_u = Struct(">16s").pack
 unpack_u = Struct(">16s").unpack_from
 pack_z = Struct(">?").pack
 unpack_z = Struct(">?").unpack_from
+pack_zz = Struct(">??").pack
+unpack_zz = Struct(">??").unpack_from
+pack_zzz = Struct(">???").pack
+unpack_zzz = Struct(">???").unpack_from
 pack_h = Struct(">h").pack
 unpack_h = Struct(">h").unpack_from
 pack_i = Struct(">i").pack
@@ -82,9 +86,9 @@ class MetadataRequest(WireMessage):
         if not 0 <= version <= 13:
             raise unsupported_version("MetadataRequest", version)
         flexible = version >= 9
-        from_8_to_10 = 8 <= version <= 10
         since_1 = version >= 1
         since_10 = version >= 10
+        since_11 = version >= 11
         since_4 = version >= 4
         since_8 = version >= 8
         buf = w.buf
@@ -125,19 +129,23 @@ class MetadataRequest(WireMessage):
                         buf += data
                     if flexible:
                         buf.append(0)
-            if since_4:
+            if since_11:
+                buf += pack_zz(self.allow_auto_topic_creation, self.include_topic_authorized_operations)
+                if self.include_cluster_authorized_operations:
+                    raise not_in_version("include_cluster_authorized_operations", version)
+            elif since_8:
+                buf += pack_zzz(self.allow_auto_topic_creation, self.include_cluster_authorized_operations, self.include_topic_authorized_operations)
+            elif since_4:
                 buf += pack_z(self.allow_auto_topic_creation)
+                if self.include_cluster_authorized_operations:
+                    raise not_in_version("include_cluster_authorized_operations", version)
+                if self.include_topic_authorized_operations:
+                    raise not_in_version("include_topic_authorized_operations", version)
             else:
                 if not self.allow_auto_topic_creation:
                     raise not_in_version("allow_auto_topic_creation", version)
-            if from_8_to_10:
-                buf += pack_z(self.include_cluster_authorized_operations)
-            else:
                 if self.include_cluster_authorized_operations:
                     raise not_in_version("include_cluster_authorized_operations", version)
-            if since_8:
-                buf += pack_z(self.include_topic_authorized_operations)
-            else:
                 if self.include_topic_authorized_operations:
                     raise not_in_version("include_topic_authorized_operations", version)
             if flexible:
@@ -150,9 +158,9 @@ class MetadataRequest(WireMessage):
         if not 0 <= version <= 13:
             raise unsupported_version("MetadataRequest", version)
         flexible = version >= 9
-        from_8_to_10 = 8 <= version <= 10
         since_1 = version >= 1
         since_10 = version >= 10
+        since_11 = version >= 11
         since_4 = version >= 4
         since_8 = version >= 8
         buf = r.buf
@@ -207,20 +215,21 @@ class MetadataRequest(WireMessage):
                             pos = skip_tags(buf, pos, end)
                         else:
                             pos += 1
-            if since_4:
+            if since_11:
+                self.allow_auto_topic_creation, self.include_topic_authorized_operations = unpack_zz(buf, pos)
+                pos += 2
+                self.include_cluster_authorized_operations = False
+            elif since_8:
+                self.allow_auto_topic_creation, self.include_cluster_authorized_operations, self.include_topic_authorized_operations = unpack_zzz(buf, pos)
+                pos += 3
+            elif since_4:
                 (self.allow_auto_topic_creation,) = unpack_z(buf, pos)
                 pos += 1
+                self.include_cluster_authorized_operations = False
+                self.include_topic_authorized_operations = False
             else:
                 self.allow_auto_topic_creation = True
-            if from_8_to_10:
-                (self.include_cluster_authorized_operations,) = unpack_z(buf, pos)
-                pos += 1
-            else:
                 self.include_cluster_authorized_operations = False
-            if since_8:
-                (self.include_topic_authorized_operations,) = unpack_z(buf, pos)
-                pos += 1
-            else:
                 self.include_topic_authorized_operations = False
             if flexible:
                 if buf[pos]:

@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -29,14 +32,16 @@ from moldau.protocol.wire import (
 
 ZERO_UUID = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
+pack_uz = Struct(">16s?").pack
+unpack_uz = Struct(">16s?").unpack_from
 pack_z = Struct(">?").pack
 unpack_z = Struct(">?").unpack_from
 pack_h = Struct(">h").pack
 unpack_h = Struct(">h").unpack_from
 pack_hii = Struct(">hii").pack
 unpack_hii = Struct(">hii").unpack_from
+pack_hiii = Struct(">hiii").pack
+unpack_hiii = Struct(">hiii").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
 
@@ -257,8 +262,8 @@ class MetadataResponse(WireMessage):
                         buf += pack_h(n)
                     buf += data
                 if since_10:
-                    buf += pack_u(metadata_response_topic.topic_id)
-                if since_1:
+                    buf += pack_uz(metadata_response_topic.topic_id, metadata_response_topic.is_internal)
+                elif since_1:
                     buf += pack_z(metadata_response_topic.is_internal)
                 n = len(metadata_response_topic.partitions)
                 if flexible:
@@ -269,9 +274,10 @@ class MetadataResponse(WireMessage):
                 else:
                     buf += pack_i(n)
                 for metadata_response_partition in metadata_response_topic.partitions:
-                    buf += pack_hii(metadata_response_partition.error_code, metadata_response_partition.partition_index, metadata_response_partition.leader_id)
                     if since_7:
-                        buf += pack_i(metadata_response_partition.leader_epoch)
+                        buf += pack_hiii(metadata_response_partition.error_code, metadata_response_partition.partition_index, metadata_response_partition.leader_id, metadata_response_partition.leader_epoch)
+                    else:
+                        buf += pack_hii(metadata_response_partition.error_code, metadata_response_partition.partition_index, metadata_response_partition.leader_id)
                     n = len(metadata_response_partition.replica_nodes)
                     if flexible:
                         if n < 127:
@@ -280,7 +286,10 @@ class MetadataResponse(WireMessage):
                             put_length(buf, n)
                     else:
                         buf += pack_i(n)
-                    buf += pack_numbers("i", metadata_response_partition.replica_nodes)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*metadata_response_partition.replica_nodes)
+                    else:
+                        buf += pack_numbers("i", metadata_response_partition.replica_nodes)
                     n = len(metadata_response_partition.isr_nodes)
                     if flexible:
                         if n < 127:
@@ -289,7 +298,10 @@ class MetadataResponse(WireMessage):
                             put_length(buf, n)
                     else:
                         buf += pack_i(n)
-                    buf += pack_numbers("i", metadata_response_partition.isr_nodes)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*metadata_response_partition.isr_nodes)
+                    else:
+                        buf += pack_numbers("i", metadata_response_partition.isr_nodes)
                     if since_5:
                         n = len(metadata_response_partition.offline_replicas)
                         if flexible:
@@ -299,7 +311,10 @@ class MetadataResponse(WireMessage):
                                 put_length(buf, n)
                         else:
                             buf += pack_i(n)
-                        buf += pack_numbers("i", metadata_response_partition.offline_replicas)
+                        if n < FEW:
+                            buf += PACK_INT32[n](*metadata_response_partition.offline_replicas)
+                        else:
+                            buf += pack_numbers("i", metadata_response_partition.offline_replicas)
                     if flexible:
                         buf.append(0)
                 if since_8:
@@ -458,14 +473,14 @@ class MetadataResponse(WireMessage):
                     metadata_response_topic.name = str(buf[pos : pos + n], "utf-8")
                     pos += n
                 if since_10:
-                    (metadata_response_topic.topic_id,) = unpack_u(buf, pos)
-                    pos += 16
-                else:
-                    metadata_response_topic.topic_id = ZERO_UUID
-                if since_1:
+                    metadata_response_topic.topic_id, metadata_response_topic.is_internal = unpack_uz(buf, pos)
+                    pos += 17
+                elif since_1:
                     (metadata_response_topic.is_internal,) = unpack_z(buf, pos)
                     pos += 1
+                    metadata_response_topic.topic_id = ZERO_UUID
                 else:
+                    metadata_response_topic.topic_id = ZERO_UUID
                     metadata_response_topic.is_internal = False
                 if flexible:
                     n = buf[pos] - 1
@@ -482,12 +497,12 @@ class MetadataResponse(WireMessage):
                 for _ in range(n):
                     metadata_response_partition = new(MetadataResponsePartition)
                     partitions.append(metadata_response_partition)
-                    metadata_response_partition.error_code, metadata_response_partition.partition_index, metadata_response_partition.leader_id = unpack_hii(buf, pos)
-                    pos += 10
                     if since_7:
-                        (metadata_response_partition.leader_epoch,) = unpack_i(buf, pos)
-                        pos += 4
+                        metadata_response_partition.error_code, metadata_response_partition.partition_index, metadata_response_partition.leader_id, metadata_response_partition.leader_epoch = unpack_hiii(buf, pos)
+                        pos += 14
                     else:
+                        metadata_response_partition.error_code, metadata_response_partition.partition_index, metadata_response_partition.leader_id = unpack_hii(buf, pos)
+                        pos += 10
                         metadata_response_partition.leader_epoch = -1
                     if flexible:
                         n = buf[pos] - 1
@@ -499,7 +514,10 @@ class MetadataResponse(WireMessage):
                         pos += 4
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("replica_nodes", n)
-                    metadata_response_partition.replica_nodes = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        metadata_response_partition.replica_nodes = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        metadata_response_partition.replica_nodes = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     if flexible:
                         n = buf[pos] - 1
@@ -511,7 +529,10 @@ class MetadataResponse(WireMessage):
                         pos += 4
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("isr_nodes", n)
-                    metadata_response_partition.isr_nodes = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        metadata_response_partition.isr_nodes = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        metadata_response_partition.isr_nodes = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     if since_5:
                         if flexible:
@@ -524,7 +545,10 @@ class MetadataResponse(WireMessage):
                             pos += 4
                         if n < 0 or n * 4 > end - pos:
                             raise bad_length("offline_replicas", n)
-                        metadata_response_partition.offline_replicas = numbers_at("i", buf, pos, n)
+                        if n < FEW:
+                            metadata_response_partition.offline_replicas = [*UNPACK_INT32[n](buf, pos)]
+                        else:
+                            metadata_response_partition.offline_replicas = numbers_at("i", buf, pos, n)
                         pos += n * 4
                     else:
                         metadata_response_partition.offline_replicas = []

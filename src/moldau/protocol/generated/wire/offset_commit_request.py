@@ -34,6 +34,8 @@ pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
 pack_iq = Struct(">iq").pack
 unpack_iq = Struct(">iq").unpack_from
+pack_iqi = Struct(">iqi").pack
+unpack_iqi = Struct(">iqi").unpack_from
 pack_q = Struct(">q").pack
 unpack_q = Struct(">q").unpack_from
 
@@ -194,9 +196,10 @@ class OffsetCommitRequest(WireMessage):
                 else:
                     buf += pack_i(n)
                 for offset_commit_request_partition in offset_commit_request_topic.partitions:
-                    buf += pack_iq(offset_commit_request_partition.partition_index, offset_commit_request_partition.committed_offset)
                     if since_6:
-                        buf += pack_i(offset_commit_request_partition.committed_leader_epoch)
+                        buf += pack_iqi(offset_commit_request_partition.partition_index, offset_commit_request_partition.committed_offset, offset_commit_request_partition.committed_leader_epoch)
+                    else:
+                        buf += pack_iq(offset_commit_request_partition.partition_index, offset_commit_request_partition.committed_offset)
                     if offset_commit_request_partition.committed_metadata is None:
                         if flexible:
                             buf.append(0)
@@ -336,12 +339,12 @@ class OffsetCommitRequest(WireMessage):
                 for _ in range(n):
                     offset_commit_request_partition = new(OffsetCommitRequestPartition)
                     partitions.append(offset_commit_request_partition)
-                    offset_commit_request_partition.partition_index, offset_commit_request_partition.committed_offset = unpack_iq(buf, pos)
-                    pos += 12
                     if since_6:
-                        (offset_commit_request_partition.committed_leader_epoch,) = unpack_i(buf, pos)
-                        pos += 4
+                        offset_commit_request_partition.partition_index, offset_commit_request_partition.committed_offset, offset_commit_request_partition.committed_leader_epoch = unpack_iqi(buf, pos)
+                        pos += 16
                     else:
+                        offset_commit_request_partition.partition_index, offset_commit_request_partition.committed_offset = unpack_iq(buf, pos)
+                        pos += 12
                         offset_commit_request_partition.committed_leader_epoch = -1
                     if flexible:
                         n = buf[pos] - 1

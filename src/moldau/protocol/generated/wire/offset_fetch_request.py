@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -178,7 +181,10 @@ class OffsetFetchRequest(WireMessage):
                                 put_length(buf, n)
                         else:
                             buf += pack_i(n)
-                        buf += pack_numbers("i", offset_fetch_request_topic.partition_indexes)
+                        if n < FEW:
+                            buf += PACK_INT32[n](*offset_fetch_request_topic.partition_indexes)
+                        else:
+                            buf += pack_numbers("i", offset_fetch_request_topic.partition_indexes)
                         if flexible:
                             buf.append(0)
             else:
@@ -236,7 +242,10 @@ class OffsetFetchRequest(WireMessage):
                                 buf.append(n + 1)
                             else:
                                 put_length(buf, n)
-                            buf += pack_numbers("i", offset_fetch_request_topics.partition_indexes)
+                            if n < FEW:
+                                buf += PACK_INT32[n](*offset_fetch_request_topics.partition_indexes)
+                            else:
+                                buf += pack_numbers("i", offset_fetch_request_topics.partition_indexes)
                             buf.append(0)
                     buf.append(0)
             else:
@@ -324,7 +333,10 @@ class OffsetFetchRequest(WireMessage):
                             pos += 4
                         if n < 0 or n * 4 > end - pos:
                             raise bad_length("partition_indexes", n)
-                        offset_fetch_request_topic.partition_indexes = numbers_at("i", buf, pos, n)
+                        if n < FEW:
+                            offset_fetch_request_topic.partition_indexes = [*UNPACK_INT32[n](buf, pos)]
+                        else:
+                            offset_fetch_request_topic.partition_indexes = numbers_at("i", buf, pos, n)
                         pos += n * 4
                         if flexible:
                             if buf[pos]:
@@ -407,7 +419,10 @@ class OffsetFetchRequest(WireMessage):
                                 n, pos = long_length(buf, pos - 1)
                             if n < 0 or n * 4 > end - pos:
                                 raise bad_length("partition_indexes", n)
-                            offset_fetch_request_topics.partition_indexes = numbers_at("i", buf, pos, n)
+                            if n < FEW:
+                                offset_fetch_request_topics.partition_indexes = [*UNPACK_INT32[n](buf, pos)]
+                            else:
+                                offset_fetch_request_topics.partition_indexes = numbers_at("i", buf, pos, n)
                             pos += n * 4
                             if buf[pos]:
                                 pos = skip_tags(buf, pos, end)

@@ -207,9 +207,10 @@ class OffsetFetchResponse(WireMessage):
                     else:
                         buf += pack_i(n)
                     for offset_fetch_response_partition in offset_fetch_response_topic.partitions:
-                        buf += pack_iq(offset_fetch_response_partition.partition_index, offset_fetch_response_partition.committed_offset)
                         if since_5:
-                            buf += pack_i(offset_fetch_response_partition.committed_leader_epoch)
+                            buf += pack_iqi(offset_fetch_response_partition.partition_index, offset_fetch_response_partition.committed_offset, offset_fetch_response_partition.committed_leader_epoch)
+                        else:
+                            buf += pack_iq(offset_fetch_response_partition.partition_index, offset_fetch_response_partition.committed_offset)
                         if offset_fetch_response_partition.metadata is None:
                             if flexible:
                                 buf.append(0)
@@ -361,12 +362,12 @@ class OffsetFetchResponse(WireMessage):
                     for _ in range(n):
                         offset_fetch_response_partition = new(OffsetFetchResponsePartition)
                         partitions.append(offset_fetch_response_partition)
-                        offset_fetch_response_partition.partition_index, offset_fetch_response_partition.committed_offset = unpack_iq(buf, pos)
-                        pos += 12
                         if since_5:
-                            (offset_fetch_response_partition.committed_leader_epoch,) = unpack_i(buf, pos)
-                            pos += 4
+                            offset_fetch_response_partition.partition_index, offset_fetch_response_partition.committed_offset, offset_fetch_response_partition.committed_leader_epoch = unpack_iqi(buf, pos)
+                            pos += 16
                         else:
+                            offset_fetch_response_partition.partition_index, offset_fetch_response_partition.committed_offset = unpack_iq(buf, pos)
+                            pos += 12
                             offset_fetch_response_partition.committed_leader_epoch = -1
                         if flexible:
                             n = buf[pos] - 1

@@ -22,7 +22,6 @@ from moldau.protocol.wire import (
     put_length,
     put_string_length,
     put_tagged,
-    put_uvarint,
     skip_tags,
     unsupported_version,
     uvarint_at,
@@ -38,10 +37,10 @@ pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
 pack_ihqq = Struct(">ihqq").pack
 unpack_ihqq = Struct(">ihqq").unpack_from
+pack_ihqqq = Struct(">ihqqq").pack
+unpack_ihqqq = Struct(">ihqqq").unpack_from
 pack_ii = Struct(">ii").pack
 unpack_ii = Struct(">ii").unpack_from
-pack_q = Struct(">q").pack
-unpack_q = Struct(">q").unpack_from
 
 
 class BatchIndexAndErrorMessage(Message):
@@ -211,9 +210,10 @@ class ProduceResponse(WireMessage):
                 else:
                     buf += pack_i(n)
                 for partition_produce_response in topic_produce_response.partition_responses:
-                    buf += pack_ihqq(partition_produce_response.index, partition_produce_response.error_code, partition_produce_response.base_offset, partition_produce_response.log_append_time_ms)
                     if since_5:
-                        buf += pack_q(partition_produce_response.log_start_offset)
+                        buf += pack_ihqqq(partition_produce_response.index, partition_produce_response.error_code, partition_produce_response.base_offset, partition_produce_response.log_append_time_ms, partition_produce_response.log_start_offset)
+                    else:
+                        buf += pack_ihqq(partition_produce_response.index, partition_produce_response.error_code, partition_produce_response.base_offset, partition_produce_response.log_append_time_ms)
                     if since_8:
                         n = len(partition_produce_response.record_errors)
                         if flexible:
@@ -264,13 +264,12 @@ class ProduceResponse(WireMessage):
                         if has_current_leader and not since_10:
                             raise not_in_version("current_leader", version)
                         if has_current_leader:
-                            put_uvarint(buf, has_current_leader)
-                            if has_current_leader:
-                                body = bytearray()
-                                current_leader = partition_produce_response.current_leader
-                                body += pack_ii(current_leader.leader_id, current_leader.leader_epoch)
-                                body.append(0)
-                                put_tagged(buf, 0, body)
+                            buf.append(1)
+                            body = bytearray()
+                            current_leader = partition_produce_response.current_leader
+                            body += pack_ii(current_leader.leader_id, current_leader.leader_epoch)
+                            body.append(0)
+                            put_tagged(buf, 0, body)
                         else:
                             buf.append(0)
                     else:
@@ -284,36 +283,35 @@ class ProduceResponse(WireMessage):
                 if has_node_endpoints and not since_10:
                     raise not_in_version("node_endpoints", version)
                 if has_node_endpoints:
-                    put_uvarint(buf, has_node_endpoints)
-                    if has_node_endpoints:
-                        body_2 = bytearray()
-                        n = len(self.node_endpoints)
+                    buf.append(1)
+                    body_2 = bytearray()
+                    n = len(self.node_endpoints)
+                    if n < 127:
+                        body_2.append(n + 1)
+                    else:
+                        put_length(body_2, n)
+                    for node_endpoint in self.node_endpoints:
+                        body_2 += pack_i(node_endpoint.node_id)
+                        data = node_endpoint.host.encode()
+                        n = len(data)
                         if n < 127:
                             body_2.append(n + 1)
                         else:
-                            put_length(body_2, n)
-                        for node_endpoint in self.node_endpoints:
-                            body_2 += pack_i(node_endpoint.node_id)
-                            data = node_endpoint.host.encode()
+                            put_string_length(body_2, n)
+                        body_2 += data
+                        body_2 += pack_i(node_endpoint.port)
+                        if node_endpoint.rack is None:
+                            body_2.append(0)
+                        else:
+                            data = node_endpoint.rack.encode()
                             n = len(data)
                             if n < 127:
                                 body_2.append(n + 1)
                             else:
                                 put_string_length(body_2, n)
                             body_2 += data
-                            body_2 += pack_i(node_endpoint.port)
-                            if node_endpoint.rack is None:
-                                body_2.append(0)
-                            else:
-                                data = node_endpoint.rack.encode()
-                                n = len(data)
-                                if n < 127:
-                                    body_2.append(n + 1)
-                                else:
-                                    put_string_length(body_2, n)
-                                body_2 += data
-                            body_2.append(0)
-                        put_tagged(buf, 0, body_2)
+                        body_2.append(0)
+                    put_tagged(buf, 0, body_2)
                 else:
                     buf.append(0)
             else:
@@ -387,12 +385,12 @@ class ProduceResponse(WireMessage):
                 for _ in range(n):
                     partition_produce_response = new(PartitionProduceResponse)
                     partition_responses.append(partition_produce_response)
-                    partition_produce_response.index, partition_produce_response.error_code, partition_produce_response.base_offset, partition_produce_response.log_append_time_ms = unpack_ihqq(buf, pos)
-                    pos += 22
                     if since_5:
-                        (partition_produce_response.log_start_offset,) = unpack_q(buf, pos)
-                        pos += 8
+                        partition_produce_response.index, partition_produce_response.error_code, partition_produce_response.base_offset, partition_produce_response.log_append_time_ms, partition_produce_response.log_start_offset = unpack_ihqqq(buf, pos)
+                        pos += 30
                     else:
+                        partition_produce_response.index, partition_produce_response.error_code, partition_produce_response.base_offset, partition_produce_response.log_append_time_ms = unpack_ihqq(buf, pos)
+                        pos += 22
                         partition_produce_response.log_start_offset = -1
                     if since_8:
                         if flexible:

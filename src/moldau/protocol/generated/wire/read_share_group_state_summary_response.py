@@ -27,12 +27,12 @@ ZERO_UUID = bytes(16)
 
 pack_u = Struct(">16s").pack
 unpack_u = Struct(">16s").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
 pack_ih = Struct(">ih").pack
 unpack_ih = Struct(">ih").unpack_from
 pack_iiq = Struct(">iiq").pack
 unpack_iiq = Struct(">iiq").unpack_from
+pack_iiqi = Struct(">iiqi").pack
+unpack_iiqi = Struct(">iiqi").unpack_from
 
 
 class PartitionResult(Message):
@@ -127,9 +127,10 @@ class ReadShareGroupStateSummaryResponse(WireMessage):
                         else:
                             put_string_length(buf, n)
                         buf += data
-                    buf += pack_iiq(partition_result.state_epoch, partition_result.leader_epoch, partition_result.start_offset)
                     if since_1:
-                        buf += pack_i(partition_result.delivery_complete_count)
+                        buf += pack_iiqi(partition_result.state_epoch, partition_result.leader_epoch, partition_result.start_offset, partition_result.delivery_complete_count)
+                    else:
+                        buf += pack_iiq(partition_result.state_epoch, partition_result.leader_epoch, partition_result.start_offset)
                     buf.append(0)
                 buf.append(0)
             buf.append(0)
@@ -183,12 +184,12 @@ class ReadShareGroupStateSummaryResponse(WireMessage):
                     else:
                         partition_result.error_message = str(buf[pos : pos + n], "utf-8")
                         pos += n
-                    partition_result.state_epoch, partition_result.leader_epoch, partition_result.start_offset = unpack_iiq(buf, pos)
-                    pos += 16
                     if since_1:
-                        (partition_result.delivery_complete_count,) = unpack_i(buf, pos)
-                        pos += 4
+                        partition_result.state_epoch, partition_result.leader_epoch, partition_result.start_offset, partition_result.delivery_complete_count = unpack_iiqi(buf, pos)
+                        pos += 20
                     else:
+                        partition_result.state_epoch, partition_result.leader_epoch, partition_result.start_offset = unpack_iiq(buf, pos)
+                        pos += 16
                         partition_result.delivery_complete_count = -1
                     if buf[pos]:
                         pos = skip_tags(buf, pos, end)

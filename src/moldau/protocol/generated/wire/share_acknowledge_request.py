@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT8,
     ProtocolError,
     Reader,
+    UNPACK_INT8,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -30,10 +33,10 @@ ZERO_UUID = bytes(16)
 
 pack_u = Struct(">16s").pack
 unpack_u = Struct(">16s").unpack_from
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
+pack_iz = Struct(">i?").pack
+unpack_iz = Struct(">i?").unpack_from
 pack_qq = Struct(">qq").pack
 unpack_qq = Struct(">qq").unpack_from
 
@@ -141,10 +144,10 @@ class ShareAcknowledgeRequest(WireMessage):
                 else:
                     put_string_length(buf, n)
                 buf += data
-            buf += pack_i(self.share_session_epoch)
             if since_2:
-                buf += pack_z(self.is_renew_ack)
+                buf += pack_iz(self.share_session_epoch, self.is_renew_ack)
             else:
+                buf += pack_i(self.share_session_epoch)
                 if self.is_renew_ack:
                     raise not_in_version("is_renew_ack", version)
             n = len(self.topics)
@@ -173,7 +176,10 @@ class ShareAcknowledgeRequest(WireMessage):
                             buf.append(n + 1)
                         else:
                             put_length(buf, n)
-                        buf += pack_numbers("b", acknowledgement_batch.acknowledge_types)
+                        if n < FEW:
+                            buf += PACK_INT8[n](*acknowledgement_batch.acknowledge_types)
+                        else:
+                            buf += pack_numbers("b", acknowledgement_batch.acknowledge_types)
                         buf.append(0)
                     buf.append(0)
                 buf.append(0)
@@ -213,12 +219,12 @@ class ShareAcknowledgeRequest(WireMessage):
             else:
                 self.member_id = str(buf[pos : pos + n], "utf-8")
                 pos += n
-            (self.share_session_epoch,) = unpack_i(buf, pos)
-            pos += 4
             if since_2:
-                (self.is_renew_ack,) = unpack_z(buf, pos)
-                pos += 1
+                self.share_session_epoch, self.is_renew_ack = unpack_iz(buf, pos)
+                pos += 5
             else:
+                (self.share_session_epoch,) = unpack_i(buf, pos)
+                pos += 4
                 self.is_renew_ack = False
             n = buf[pos] - 1
             pos += 1
@@ -265,7 +271,10 @@ class ShareAcknowledgeRequest(WireMessage):
                             n, pos = long_length(buf, pos - 1)
                         if n < 0 or n > end - pos:
                             raise bad_length("acknowledge_types", n)
-                        acknowledgement_batch.acknowledge_types = numbers_at("b", buf, pos, n)
+                        if n < FEW:
+                            acknowledgement_batch.acknowledge_types = [*UNPACK_INT8[n](buf, pos)]
+                        else:
+                            acknowledgement_batch.acknowledge_types = numbers_at("b", buf, pos, n)
                         pos += n
                         if buf[pos]:
                             pos = skip_tags(buf, pos, end)

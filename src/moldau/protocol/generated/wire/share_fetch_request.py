@@ -5,10 +5,15 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
+    PACK_INT8,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
+    UNPACK_INT8,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -30,12 +35,12 @@ ZERO_UUID = bytes(16)
 
 pack_u = Struct(">16s").pack
 unpack_u = Struct(">16s").unpack_from
-pack_bz = Struct(">b?").pack
-unpack_bz = Struct(">b?").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
 pack_iiiiii = Struct(">iiiiii").pack
 unpack_iiiiii = Struct(">iiiiii").unpack_from
+pack_iiiiiibz = Struct(">iiiiiib?").pack
+unpack_iiiiiibz = Struct(">iiiiiib?").unpack_from
 pack_qq = Struct(">qq").pack
 unpack_qq = Struct(">qq").unpack_from
 
@@ -179,10 +184,10 @@ class ShareFetchRequest(WireMessage):
                 else:
                     put_string_length(buf, n)
                 buf += data
-            buf += pack_iiiiii(self.share_session_epoch, self.max_wait_ms, self.min_bytes, self.max_bytes, self.max_records, self.batch_size)
             if since_2:
-                buf += pack_bz(self.share_acquire_mode, self.is_renew_ack)
+                buf += pack_iiiiiibz(self.share_session_epoch, self.max_wait_ms, self.min_bytes, self.max_bytes, self.max_records, self.batch_size, self.share_acquire_mode, self.is_renew_ack)
             else:
+                buf += pack_iiiiii(self.share_session_epoch, self.max_wait_ms, self.min_bytes, self.max_bytes, self.max_records, self.batch_size)
                 if self.is_renew_ack:
                     raise not_in_version("is_renew_ack", version)
             n = len(self.topics)
@@ -211,7 +216,10 @@ class ShareFetchRequest(WireMessage):
                             buf.append(n + 1)
                         else:
                             put_length(buf, n)
-                        buf += pack_numbers("b", acknowledgement_batch.acknowledge_types)
+                        if n < FEW:
+                            buf += PACK_INT8[n](*acknowledgement_batch.acknowledge_types)
+                        else:
+                            buf += pack_numbers("b", acknowledgement_batch.acknowledge_types)
                         buf.append(0)
                     buf.append(0)
                 buf.append(0)
@@ -227,7 +235,10 @@ class ShareFetchRequest(WireMessage):
                     buf.append(n + 1)
                 else:
                     put_length(buf, n)
-                buf += pack_numbers("i", forgotten_topic.partitions)
+                if n < FEW:
+                    buf += PACK_INT32[n](*forgotten_topic.partitions)
+                else:
+                    buf += pack_numbers("i", forgotten_topic.partitions)
                 buf.append(0)
             buf.append(0)
         except UNWRITABLE as error:
@@ -265,12 +276,12 @@ class ShareFetchRequest(WireMessage):
             else:
                 self.member_id = str(buf[pos : pos + n], "utf-8")
                 pos += n
-            self.share_session_epoch, self.max_wait_ms, self.min_bytes, self.max_bytes, self.max_records, self.batch_size = unpack_iiiiii(buf, pos)
-            pos += 24
             if since_2:
-                self.share_acquire_mode, self.is_renew_ack = unpack_bz(buf, pos)
-                pos += 2
+                self.share_session_epoch, self.max_wait_ms, self.min_bytes, self.max_bytes, self.max_records, self.batch_size, self.share_acquire_mode, self.is_renew_ack = unpack_iiiiiibz(buf, pos)
+                pos += 26
             else:
+                self.share_session_epoch, self.max_wait_ms, self.min_bytes, self.max_bytes, self.max_records, self.batch_size = unpack_iiiiii(buf, pos)
+                pos += 24
                 self.share_acquire_mode = 0
                 self.is_renew_ack = False
             n = buf[pos] - 1
@@ -318,7 +329,10 @@ class ShareFetchRequest(WireMessage):
                             n, pos = long_length(buf, pos - 1)
                         if n < 0 or n > end - pos:
                             raise bad_length("acknowledge_types", n)
-                        acknowledgement_batch.acknowledge_types = numbers_at("b", buf, pos, n)
+                        if n < FEW:
+                            acknowledgement_batch.acknowledge_types = [*UNPACK_INT8[n](buf, pos)]
+                        else:
+                            acknowledgement_batch.acknowledge_types = numbers_at("b", buf, pos, n)
                         pos += n
                         if buf[pos]:
                             pos = skip_tags(buf, pos, end)
@@ -351,7 +365,10 @@ class ShareFetchRequest(WireMessage):
                     n, pos = long_length(buf, pos - 1)
                 if n < 0 or n * 4 > end - pos:
                     raise bad_length("partitions", n)
-                forgotten_topic.partitions = numbers_at("i", buf, pos, n)
+                if n < FEW:
+                    forgotten_topic.partitions = [*UNPACK_INT32[n](buf, pos)]
+                else:
+                    forgotten_topic.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 if buf[pos]:
                     pos = skip_tags(buf, pos, end)

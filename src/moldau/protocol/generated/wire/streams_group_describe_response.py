@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -592,7 +595,10 @@ class StreamsGroupDescribeResponse(WireMessage):
                             buf.append(n + 1)
                         else:
                             put_length(buf, n)
-                        buf += pack_numbers("i", task_ids.partitions)
+                        if n < FEW:
+                            buf += PACK_INT32[n](*task_ids.partitions)
+                        else:
+                            buf += pack_numbers("i", task_ids.partitions)
                         buf.append(0)
                     n = len(assignment.standby_tasks)
                     if n < 127:
@@ -612,7 +618,10 @@ class StreamsGroupDescribeResponse(WireMessage):
                             buf.append(n + 1)
                         else:
                             put_length(buf, n)
-                        buf += pack_numbers("i", task_ids_2.partitions)
+                        if n < FEW:
+                            buf += PACK_INT32[n](*task_ids_2.partitions)
+                        else:
+                            buf += pack_numbers("i", task_ids_2.partitions)
                         buf.append(0)
                     n = len(assignment.warmup_tasks)
                     if n < 127:
@@ -632,7 +641,10 @@ class StreamsGroupDescribeResponse(WireMessage):
                             buf.append(n + 1)
                         else:
                             put_length(buf, n)
-                        buf += pack_numbers("i", task_ids_3.partitions)
+                        if n < FEW:
+                            buf += PACK_INT32[n](*task_ids_3.partitions)
+                        else:
+                            buf += pack_numbers("i", task_ids_3.partitions)
                         buf.append(0)
                     buf.append(0)
                     target_assignment = member.target_assignment
@@ -654,7 +666,10 @@ class StreamsGroupDescribeResponse(WireMessage):
                             buf.append(n + 1)
                         else:
                             put_length(buf, n)
-                        buf += pack_numbers("i", task_ids_4.partitions)
+                        if n < FEW:
+                            buf += PACK_INT32[n](*task_ids_4.partitions)
+                        else:
+                            buf += pack_numbers("i", task_ids_4.partitions)
                         buf.append(0)
                     n = len(target_assignment.standby_tasks)
                     if n < 127:
@@ -674,7 +689,10 @@ class StreamsGroupDescribeResponse(WireMessage):
                             buf.append(n + 1)
                         else:
                             put_length(buf, n)
-                        buf += pack_numbers("i", task_ids_5.partitions)
+                        if n < FEW:
+                            buf += PACK_INT32[n](*task_ids_5.partitions)
+                        else:
+                            buf += pack_numbers("i", task_ids_5.partitions)
                         buf.append(0)
                     n = len(target_assignment.warmup_tasks)
                     if n < 127:
@@ -694,7 +712,10 @@ class StreamsGroupDescribeResponse(WireMessage):
                             buf.append(n + 1)
                         else:
                             put_length(buf, n)
-                        buf += pack_numbers("i", task_ids_6.partitions)
+                        if n < FEW:
+                            buf += PACK_INT32[n](*task_ids_6.partitions)
+                        else:
+                            buf += pack_numbers("i", task_ids_6.partitions)
                         buf.append(0)
                     buf.append(0)
                     buf += pack_z(member.is_classic)
@@ -1141,7 +1162,10 @@ class StreamsGroupDescribeResponse(WireMessage):
                             n, pos = long_length(buf, pos - 1)
                         if n < 0 or n * 4 > end - pos:
                             raise bad_length("partitions", n)
-                        task_ids.partitions = numbers_at("i", buf, pos, n)
+                        if n < FEW:
+                            task_ids.partitions = [*UNPACK_INT32[n](buf, pos)]
+                        else:
+                            task_ids.partitions = numbers_at("i", buf, pos, n)
                         pos += n * 4
                         if buf[pos]:
                             pos = skip_tags(buf, pos, end)
@@ -1172,7 +1196,10 @@ class StreamsGroupDescribeResponse(WireMessage):
                             n, pos = long_length(buf, pos - 1)
                         if n < 0 or n * 4 > end - pos:
                             raise bad_length("partitions", n)
-                        task_ids_2.partitions = numbers_at("i", buf, pos, n)
+                        if n < FEW:
+                            task_ids_2.partitions = [*UNPACK_INT32[n](buf, pos)]
+                        else:
+                            task_ids_2.partitions = numbers_at("i", buf, pos, n)
                         pos += n * 4
                         if buf[pos]:
                             pos = skip_tags(buf, pos, end)
@@ -1203,7 +1230,10 @@ class StreamsGroupDescribeResponse(WireMessage):
                             n, pos = long_length(buf, pos - 1)
                         if n < 0 or n * 4 > end - pos:
                             raise bad_length("partitions", n)
-                        task_ids_3.partitions = numbers_at("i", buf, pos, n)
+                        if n < FEW:
+                            task_ids_3.partitions = [*UNPACK_INT32[n](buf, pos)]
+                        else:
+                            task_ids_3.partitions = numbers_at("i", buf, pos, n)
                         pos += n * 4
                         if buf[pos]:
                             pos = skip_tags(buf, pos, end)
@@ -1240,7 +1270,10 @@ class StreamsGroupDescribeResponse(WireMessage):
                             n, pos = long_length(buf, pos - 1)
                         if n < 0 or n * 4 > end - pos:
                             raise bad_length("partitions", n)
-                        task_ids_4.partitions = numbers_at("i", buf, pos, n)
+                        if n < FEW:
+                            task_ids_4.partitions = [*UNPACK_INT32[n](buf, pos)]
+                        else:
+                            task_ids_4.partitions = numbers_at("i", buf, pos, n)
                         pos += n * 4
                         if buf[pos]:
                             pos = skip_tags(buf, pos, end)
@@ -1271,7 +1304,10 @@ class StreamsGroupDescribeResponse(WireMessage):
                             n, pos = long_length(buf, pos - 1)
                         if n < 0 or n * 4 > end - pos:
                             raise bad_length("partitions", n)
-                        task_ids_5.partitions = numbers_at("i", buf, pos, n)
+                        if n < FEW:
+                            task_ids_5.partitions = [*UNPACK_INT32[n](buf, pos)]
+                        else:
+                            task_ids_5.partitions = numbers_at("i", buf, pos, n)
                         pos += n * 4
                         if buf[pos]:
                             pos = skip_tags(buf, pos, end)
@@ -1302,7 +1338,10 @@ class StreamsGroupDescribeResponse(WireMessage):
                             n, pos = long_length(buf, pos - 1)
                         if n < 0 or n * 4 > end - pos:
                             raise bad_length("partitions", n)
-                        task_ids_6.partitions = numbers_at("i", buf, pos, n)
+                        if n < FEW:
+                            task_ids_6.partitions = [*UNPACK_INT32[n](buf, pos)]
+                        else:
+                            task_ids_6.partitions = numbers_at("i", buf, pos, n)
                         pos += n * 4
                         if buf[pos]:
                             pos = skip_tags(buf, pos, end)

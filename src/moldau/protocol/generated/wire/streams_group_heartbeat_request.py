@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -470,7 +473,10 @@ class StreamsGroupHeartbeatRequest(WireMessage):
                         buf.append(n + 1)
                     else:
                         put_length(buf, n)
-                    buf += pack_numbers("i", task_ids.partitions)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*task_ids.partitions)
+                    else:
+                        buf += pack_numbers("i", task_ids.partitions)
                     buf.append(0)
             if self.standby_tasks is None:
                 buf.append(0)
@@ -493,7 +499,10 @@ class StreamsGroupHeartbeatRequest(WireMessage):
                         buf.append(n + 1)
                     else:
                         put_length(buf, n)
-                    buf += pack_numbers("i", task_ids_2.partitions)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*task_ids_2.partitions)
+                    else:
+                        buf += pack_numbers("i", task_ids_2.partitions)
                     buf.append(0)
             if self.warmup_tasks is None:
                 buf.append(0)
@@ -516,7 +525,10 @@ class StreamsGroupHeartbeatRequest(WireMessage):
                         buf.append(n + 1)
                     else:
                         put_length(buf, n)
-                    buf += pack_numbers("i", task_ids_3.partitions)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*task_ids_3.partitions)
+                    else:
+                        buf += pack_numbers("i", task_ids_3.partitions)
                     buf.append(0)
             if self.process_id is None:
                 buf.append(0)
@@ -924,7 +936,10 @@ class StreamsGroupHeartbeatRequest(WireMessage):
                         n, pos = long_length(buf, pos - 1)
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("partitions", n)
-                    task_ids.partitions = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        task_ids.partitions = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        task_ids.partitions = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     if buf[pos]:
                         pos = skip_tags(buf, pos, end)
@@ -958,7 +973,10 @@ class StreamsGroupHeartbeatRequest(WireMessage):
                         n, pos = long_length(buf, pos - 1)
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("partitions", n)
-                    task_ids_2.partitions = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        task_ids_2.partitions = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        task_ids_2.partitions = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     if buf[pos]:
                         pos = skip_tags(buf, pos, end)
@@ -992,7 +1010,10 @@ class StreamsGroupHeartbeatRequest(WireMessage):
                         n, pos = long_length(buf, pos - 1)
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("partitions", n)
-                    task_ids_3.partitions = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        task_ids_3.partitions = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        task_ids_3.partitions = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     if buf[pos]:
                         pos = skip_tags(buf, pos, end)

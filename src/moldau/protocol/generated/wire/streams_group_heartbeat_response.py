@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -234,7 +237,10 @@ class StreamsGroupHeartbeatResponse(WireMessage):
                         buf.append(n + 1)
                     else:
                         put_length(buf, n)
-                    buf += pack_numbers("i", task_ids.partitions)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*task_ids.partitions)
+                    else:
+                        buf += pack_numbers("i", task_ids.partitions)
                     buf.append(0)
             if self.standby_tasks is None:
                 buf.append(0)
@@ -257,7 +263,10 @@ class StreamsGroupHeartbeatResponse(WireMessage):
                         buf.append(n + 1)
                     else:
                         put_length(buf, n)
-                    buf += pack_numbers("i", task_ids_2.partitions)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*task_ids_2.partitions)
+                    else:
+                        buf += pack_numbers("i", task_ids_2.partitions)
                     buf.append(0)
             if self.warmup_tasks is None:
                 buf.append(0)
@@ -280,7 +289,10 @@ class StreamsGroupHeartbeatResponse(WireMessage):
                         buf.append(n + 1)
                     else:
                         put_length(buf, n)
-                    buf += pack_numbers("i", task_ids_3.partitions)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*task_ids_3.partitions)
+                    else:
+                        buf += pack_numbers("i", task_ids_3.partitions)
                     buf.append(0)
             buf += pack_i(self.endpoint_information_epoch)
             if self.partitions_by_user_endpoint is None:
@@ -320,7 +332,10 @@ class StreamsGroupHeartbeatResponse(WireMessage):
                             buf.append(n + 1)
                         else:
                             put_length(buf, n)
-                        buf += pack_numbers("i", topic_partition.partitions)
+                        if n < FEW:
+                            buf += PACK_INT32[n](*topic_partition.partitions)
+                        else:
+                            buf += pack_numbers("i", topic_partition.partitions)
                         buf.append(0)
                     n = len(endpoint_to_partitions.standby_partitions)
                     if n < 127:
@@ -340,7 +355,10 @@ class StreamsGroupHeartbeatResponse(WireMessage):
                             buf.append(n + 1)
                         else:
                             put_length(buf, n)
-                        buf += pack_numbers("i", topic_partition_2.partitions)
+                        if n < FEW:
+                            buf += PACK_INT32[n](*topic_partition_2.partitions)
+                        else:
+                            buf += pack_numbers("i", topic_partition_2.partitions)
                         buf.append(0)
                     buf.append(0)
             buf.append(0)
@@ -435,7 +453,10 @@ class StreamsGroupHeartbeatResponse(WireMessage):
                         n, pos = long_length(buf, pos - 1)
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("partitions", n)
-                    task_ids.partitions = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        task_ids.partitions = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        task_ids.partitions = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     if buf[pos]:
                         pos = skip_tags(buf, pos, end)
@@ -469,7 +490,10 @@ class StreamsGroupHeartbeatResponse(WireMessage):
                         n, pos = long_length(buf, pos - 1)
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("partitions", n)
-                    task_ids_2.partitions = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        task_ids_2.partitions = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        task_ids_2.partitions = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     if buf[pos]:
                         pos = skip_tags(buf, pos, end)
@@ -503,7 +527,10 @@ class StreamsGroupHeartbeatResponse(WireMessage):
                         n, pos = long_length(buf, pos - 1)
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("partitions", n)
-                    task_ids_3.partitions = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        task_ids_3.partitions = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        task_ids_3.partitions = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     if buf[pos]:
                         pos = skip_tags(buf, pos, end)
@@ -566,7 +593,10 @@ class StreamsGroupHeartbeatResponse(WireMessage):
                             n, pos = long_length(buf, pos - 1)
                         if n < 0 or n * 4 > end - pos:
                             raise bad_length("partitions", n)
-                        topic_partition.partitions = numbers_at("i", buf, pos, n)
+                        if n < FEW:
+                            topic_partition.partitions = [*UNPACK_INT32[n](buf, pos)]
+                        else:
+                            topic_partition.partitions = numbers_at("i", buf, pos, n)
                         pos += n * 4
                         if buf[pos]:
                             pos = skip_tags(buf, pos, end)
@@ -597,7 +627,10 @@ class StreamsGroupHeartbeatResponse(WireMessage):
                             n, pos = long_length(buf, pos - 1)
                         if n < 0 or n * 4 > end - pos:
                             raise bad_length("partitions", n)
-                        topic_partition_2.partitions = numbers_at("i", buf, pos, n)
+                        if n < FEW:
+                            topic_partition_2.partitions = [*UNPACK_INT32[n](buf, pos)]
+                        else:
+                            topic_partition_2.partitions = numbers_at("i", buf, pos, n)
                         pos += n * 4
                         if buf[pos]:
                             pos = skip_tags(buf, pos, end)

@@ -30,8 +30,12 @@ pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
 pack_iq = Struct(">iq").pack
 unpack_iq = Struct(">iq").unpack_from
+pack_iqi = Struct(">iqi").pack
+unpack_iqi = Struct(">iqi").unpack_from
 pack_qh = Struct(">qh").pack
 unpack_qh = Struct(">qh").unpack_from
+pack_qhi = Struct(">qhi").pack
+unpack_qhi = Struct(">qhi").unpack_from
 
 
 class TxnOffsetCommitRequestPartition(Message):
@@ -135,9 +139,13 @@ class TxnOffsetCommitRequest(WireMessage):
             else:
                 buf += pack_h(n)
             buf += data
-            buf += pack_qh(self.producer_id, self.producer_epoch)
             if flexible:
-                buf += pack_i(self.generation_id)
+                buf += pack_qhi(self.producer_id, self.producer_epoch, self.generation_id)
+            else:
+                buf += pack_qh(self.producer_id, self.producer_epoch)
+                if self.generation_id != -1:
+                    raise not_in_version("generation_id", version)
+            if flexible:
                 data = self.member_id.encode()
                 n = len(data)
                 if n < 127:
@@ -156,8 +164,6 @@ class TxnOffsetCommitRequest(WireMessage):
                         put_string_length(buf, n)
                     buf += data
             else:
-                if self.generation_id != -1:
-                    raise not_in_version("generation_id", version)
                 if self.member_id != "":
                     raise not_in_version("member_id", version)
                 if self.group_instance_id is not None:
@@ -190,9 +196,10 @@ class TxnOffsetCommitRequest(WireMessage):
                 else:
                     buf += pack_i(n)
                 for txn_offset_commit_request_partition in txn_offset_commit_request_topic.partitions:
-                    buf += pack_iq(txn_offset_commit_request_partition.partition_index, txn_offset_commit_request_partition.committed_offset)
                     if since_2:
-                        buf += pack_i(txn_offset_commit_request_partition.committed_leader_epoch)
+                        buf += pack_iqi(txn_offset_commit_request_partition.partition_index, txn_offset_commit_request_partition.committed_offset, txn_offset_commit_request_partition.committed_leader_epoch)
+                    else:
+                        buf += pack_iq(txn_offset_commit_request_partition.partition_index, txn_offset_commit_request_partition.committed_offset)
                     if txn_offset_commit_request_partition.committed_metadata is None:
                         if flexible:
                             buf.append(0)
@@ -253,11 +260,14 @@ class TxnOffsetCommitRequest(WireMessage):
                 raise bad_length("group_id", n)
             self.group_id = str(buf[pos : pos + n], "utf-8")
             pos += n
-            self.producer_id, self.producer_epoch = unpack_qh(buf, pos)
-            pos += 10
             if flexible:
-                (self.generation_id,) = unpack_i(buf, pos)
-                pos += 4
+                self.producer_id, self.producer_epoch, self.generation_id = unpack_qhi(buf, pos)
+                pos += 14
+            else:
+                self.producer_id, self.producer_epoch = unpack_qh(buf, pos)
+                pos += 10
+                self.generation_id = -1
+            if flexible:
                 n = buf[pos] - 1
                 pos += 1
                 if n > 126:
@@ -278,7 +288,6 @@ class TxnOffsetCommitRequest(WireMessage):
                     self.group_instance_id = str(buf[pos : pos + n], "utf-8")
                     pos += n
             else:
-                self.generation_id = -1
                 self.member_id = ""
                 self.group_instance_id = None
             if flexible:
@@ -323,12 +332,12 @@ class TxnOffsetCommitRequest(WireMessage):
                 for _ in range(n):
                     txn_offset_commit_request_partition = new(TxnOffsetCommitRequestPartition)
                     partitions.append(txn_offset_commit_request_partition)
-                    txn_offset_commit_request_partition.partition_index, txn_offset_commit_request_partition.committed_offset = unpack_iq(buf, pos)
-                    pos += 12
                     if since_2:
-                        (txn_offset_commit_request_partition.committed_leader_epoch,) = unpack_i(buf, pos)
-                        pos += 4
+                        txn_offset_commit_request_partition.partition_index, txn_offset_commit_request_partition.committed_offset, txn_offset_commit_request_partition.committed_leader_epoch = unpack_iqi(buf, pos)
+                        pos += 16
                     else:
+                        txn_offset_commit_request_partition.partition_index, txn_offset_commit_request_partition.committed_offset = unpack_iq(buf, pos)
+                        pos += 12
                         txn_offset_commit_request_partition.committed_leader_epoch = -1
                     if flexible:
                         n = buf[pos] - 1

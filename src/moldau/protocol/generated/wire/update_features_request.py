@@ -26,10 +26,10 @@ from moldau.protocol.wire import (
 
 pack_z = Struct(">?").pack
 unpack_z = Struct(">?").unpack_from
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
+pack_hz = Struct(">h?").pack
+unpack_hz = Struct(">h?").unpack_from
+pack_hb = Struct(">hb").pack
+unpack_hb = Struct(">hb").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
 
@@ -82,7 +82,6 @@ class UpdateFeaturesRequest(WireMessage):
         if not 0 <= version <= 2:
             raise unsupported_version("UpdateFeaturesRequest", version)
         since_1 = version >= 1
-        until_0 = version <= 0
         buf = w.buf
         try:
             buf += pack_i(self.timeout_ms)
@@ -99,15 +98,12 @@ class UpdateFeaturesRequest(WireMessage):
                 else:
                     put_string_length(buf, n)
                 buf += data
-                buf += pack_h(feature_update_key.max_version_level)
-                if until_0:
-                    buf += pack_z(feature_update_key.allow_downgrade)
-                else:
+                if since_1:
+                    buf += pack_hb(feature_update_key.max_version_level, feature_update_key.upgrade_type)
                     if feature_update_key.allow_downgrade:
                         raise not_in_version("allow_downgrade", version)
-                if since_1:
-                    buf += pack_b(feature_update_key.upgrade_type)
                 else:
+                    buf += pack_hz(feature_update_key.max_version_level, feature_update_key.allow_downgrade)
                     if feature_update_key.upgrade_type != 1:
                         raise not_in_version("upgrade_type", version)
                 buf.append(0)
@@ -125,7 +121,6 @@ class UpdateFeaturesRequest(WireMessage):
         if not 0 <= version <= 2:
             raise unsupported_version("UpdateFeaturesRequest", version)
         since_1 = version >= 1
-        until_0 = version <= 0
         buf = r.buf
         pos = r.pos
         end = r.end
@@ -152,17 +147,13 @@ class UpdateFeaturesRequest(WireMessage):
                     raise bad_length("feature", n)
                 feature_update_key.feature = str(buf[pos : pos + n], "utf-8")
                 pos += n
-                (feature_update_key.max_version_level,) = unpack_h(buf, pos)
-                pos += 2
-                if until_0:
-                    (feature_update_key.allow_downgrade,) = unpack_z(buf, pos)
-                    pos += 1
-                else:
-                    feature_update_key.allow_downgrade = False
                 if since_1:
-                    (feature_update_key.upgrade_type,) = unpack_b(buf, pos)
-                    pos += 1
+                    feature_update_key.max_version_level, feature_update_key.upgrade_type = unpack_hb(buf, pos)
+                    pos += 3
+                    feature_update_key.allow_downgrade = False
                 else:
+                    feature_update_key.max_version_level, feature_update_key.allow_downgrade = unpack_hz(buf, pos)
+                    pos += 3
                     feature_update_key.upgrade_type = 1
                 if buf[pos]:
                     pos = skip_tags(buf, pos, end)

@@ -19,7 +19,6 @@ from moldau.protocol.wire import (
     new,
     put_string_length,
     put_tagged,
-    put_uvarint,
     skip_tags,
     unsupported_version,
     uvarint_at,
@@ -85,21 +84,20 @@ class UpdateRaftVoterResponse(WireMessage):
             buf += pack_ih(self.throttle_time_ms, self.error_code)
             has_current_leader = self.current_leader.leader_id != -1 or self.current_leader.leader_epoch != -1 or self.current_leader.host != "" or self.current_leader.port != 0
             if has_current_leader:
-                put_uvarint(buf, has_current_leader)
-                if has_current_leader:
-                    body = bytearray()
-                    current_leader = self.current_leader
-                    body += pack_ii(current_leader.leader_id, current_leader.leader_epoch)
-                    data = current_leader.host.encode()
-                    n = len(data)
-                    if n < 127:
-                        body.append(n + 1)
-                    else:
-                        put_string_length(body, n)
-                    body += data
-                    body += pack_i(current_leader.port)
-                    body.append(0)
-                    put_tagged(buf, 0, body)
+                buf.append(1)
+                body = bytearray()
+                current_leader = self.current_leader
+                body += pack_ii(current_leader.leader_id, current_leader.leader_epoch)
+                data = current_leader.host.encode()
+                n = len(data)
+                if n < 127:
+                    body.append(n + 1)
+                else:
+                    put_string_length(body, n)
+                body += data
+                body += pack_i(current_leader.port)
+                body.append(0)
+                put_tagged(buf, 0, body)
             else:
                 buf.append(0)
         except UNWRITABLE as error:

@@ -26,16 +26,14 @@ from moldau.protocol.wire import (
 
 ZERO_UUID = bytes(16)
 
-pack_uu = Struct(">16s16s").pack
-unpack_uu = Struct(">16s16s").unpack_from
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
-pack_iii = Struct(">iii").pack
-unpack_iii = Struct(">iii").unpack_from
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
+pack_iiiuuiq = Struct(">iii16s16siq").pack
+unpack_iiiuuiq = Struct(">iii16s16siq").unpack_from
+pack_iiiuuiqz = Struct(">iii16s16siq?").pack
+unpack_iiiuuiqz = Struct(">iii16s16siq?").unpack_from
+pack_iiiiq = Struct(">iiiiq").pack
+unpack_iiiiq = Struct(">iiiiq").unpack_from
 
 
 class PartitionData(Message):
@@ -147,13 +145,14 @@ class VoteRequest(WireMessage):
                 else:
                     put_length(buf, n)
                 for partition_data in topic_data.partitions:
-                    buf += pack_iii(partition_data.partition_index, partition_data.replica_epoch, partition_data.replica_id)
-                    if since_1:
-                        buf += pack_uu(partition_data.replica_directory_id, partition_data.voter_directory_id)
-                    buf += pack_iq(partition_data.last_offset_epoch, partition_data.last_offset)
                     if since_2:
-                        buf += pack_z(partition_data.pre_vote)
+                        buf += pack_iiiuuiqz(partition_data.partition_index, partition_data.replica_epoch, partition_data.replica_id, partition_data.replica_directory_id, partition_data.voter_directory_id, partition_data.last_offset_epoch, partition_data.last_offset, partition_data.pre_vote)
+                    elif since_1:
+                        buf += pack_iiiuuiq(partition_data.partition_index, partition_data.replica_epoch, partition_data.replica_id, partition_data.replica_directory_id, partition_data.voter_directory_id, partition_data.last_offset_epoch, partition_data.last_offset)
+                        if partition_data.pre_vote:
+                            raise not_in_version("pre_vote", version)
                     else:
+                        buf += pack_iiiiq(partition_data.partition_index, partition_data.replica_epoch, partition_data.replica_id, partition_data.last_offset_epoch, partition_data.last_offset)
                         if partition_data.pre_vote:
                             raise not_in_version("pre_vote", version)
                     buf.append(0)
@@ -219,20 +218,18 @@ class VoteRequest(WireMessage):
                 for _ in range(n):
                     partition_data = new(PartitionData)
                     partitions.append(partition_data)
-                    partition_data.partition_index, partition_data.replica_epoch, partition_data.replica_id = unpack_iii(buf, pos)
-                    pos += 12
-                    if since_1:
-                        partition_data.replica_directory_id, partition_data.voter_directory_id = unpack_uu(buf, pos)
-                        pos += 32
+                    if since_2:
+                        partition_data.partition_index, partition_data.replica_epoch, partition_data.replica_id, partition_data.replica_directory_id, partition_data.voter_directory_id, partition_data.last_offset_epoch, partition_data.last_offset, partition_data.pre_vote = unpack_iiiuuiqz(buf, pos)
+                        pos += 57
+                    elif since_1:
+                        partition_data.partition_index, partition_data.replica_epoch, partition_data.replica_id, partition_data.replica_directory_id, partition_data.voter_directory_id, partition_data.last_offset_epoch, partition_data.last_offset = unpack_iiiuuiq(buf, pos)
+                        pos += 56
+                        partition_data.pre_vote = False
                     else:
+                        partition_data.partition_index, partition_data.replica_epoch, partition_data.replica_id, partition_data.last_offset_epoch, partition_data.last_offset = unpack_iiiiq(buf, pos)
+                        pos += 24
                         partition_data.replica_directory_id = ZERO_UUID
                         partition_data.voter_directory_id = ZERO_UUID
-                    partition_data.last_offset_epoch, partition_data.last_offset = unpack_iq(buf, pos)
-                    pos += 12
-                    if since_2:
-                        (partition_data.pre_vote,) = unpack_z(buf, pos)
-                        pos += 1
-                    else:
                         partition_data.pre_vote = False
                     if buf[pos]:
                         pos = skip_tags(buf, pos, end)

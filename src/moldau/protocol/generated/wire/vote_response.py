@@ -22,7 +22,6 @@ from moldau.protocol.wire import (
     put_length,
     put_string_length,
     put_tagged,
-    put_uvarint,
     skip_tags,
     unsupported_version,
     uvarint_at,
@@ -151,26 +150,25 @@ class VoteResponse(WireMessage):
             if has_node_endpoints and not since_1:
                 raise not_in_version("node_endpoints", version)
             if has_node_endpoints:
-                put_uvarint(buf, has_node_endpoints)
-                if has_node_endpoints:
-                    body = bytearray()
-                    n = len(self.node_endpoints)
+                buf.append(1)
+                body = bytearray()
+                n = len(self.node_endpoints)
+                if n < 127:
+                    body.append(n + 1)
+                else:
+                    put_length(body, n)
+                for node_endpoint in self.node_endpoints:
+                    body += pack_i(node_endpoint.node_id)
+                    data = node_endpoint.host.encode()
+                    n = len(data)
                     if n < 127:
                         body.append(n + 1)
                     else:
-                        put_length(body, n)
-                    for node_endpoint in self.node_endpoints:
-                        body += pack_i(node_endpoint.node_id)
-                        data = node_endpoint.host.encode()
-                        n = len(data)
-                        if n < 127:
-                            body.append(n + 1)
-                        else:
-                            put_string_length(body, n)
-                        body += data
-                        body += pack_H(node_endpoint.port)
-                        body.append(0)
-                    put_tagged(buf, 0, body)
+                        put_string_length(body, n)
+                    body += data
+                    body += pack_H(node_endpoint.port)
+                    body.append(0)
+                put_tagged(buf, 0, body)
             else:
                 buf.append(0)
         except UNWRITABLE as error:

@@ -27,10 +27,10 @@ ZERO_UUID = bytes(16)
 
 pack_u = Struct(">16s").pack
 unpack_u = Struct(">16s").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
 pack_iiiq = Struct(">iiiq").pack
 unpack_iiiq = Struct(">iiiq").unpack_from
+pack_iiiqi = Struct(">iiiqi").pack
+unpack_iiiqi = Struct(">iiiqi").unpack_from
 pack_qqbh = Struct(">qqbh").pack
 unpack_qqbh = Struct(">qqbh").unpack_from
 
@@ -144,9 +144,10 @@ class WriteShareGroupStateRequest(WireMessage):
                 else:
                     put_length(buf, n)
                 for partition_data in write_state_data.partitions:
-                    buf += pack_iiiq(partition_data.partition, partition_data.state_epoch, partition_data.leader_epoch, partition_data.start_offset)
                     if since_1:
-                        buf += pack_i(partition_data.delivery_complete_count)
+                        buf += pack_iiiqi(partition_data.partition, partition_data.state_epoch, partition_data.leader_epoch, partition_data.start_offset, partition_data.delivery_complete_count)
+                    else:
+                        buf += pack_iiiq(partition_data.partition, partition_data.state_epoch, partition_data.leader_epoch, partition_data.start_offset)
                     n = len(partition_data.state_batches)
                     if n < 127:
                         buf.append(n + 1)
@@ -203,12 +204,12 @@ class WriteShareGroupStateRequest(WireMessage):
                 for _ in range(n):
                     partition_data = new(PartitionData)
                     partitions.append(partition_data)
-                    partition_data.partition, partition_data.state_epoch, partition_data.leader_epoch, partition_data.start_offset = unpack_iiiq(buf, pos)
-                    pos += 20
                     if since_1:
-                        (partition_data.delivery_complete_count,) = unpack_i(buf, pos)
-                        pos += 4
+                        partition_data.partition, partition_data.state_epoch, partition_data.leader_epoch, partition_data.start_offset, partition_data.delivery_complete_count = unpack_iiiqi(buf, pos)
+                        pos += 24
                     else:
+                        partition_data.partition, partition_data.state_epoch, partition_data.leader_epoch, partition_data.start_offset = unpack_iiiq(buf, pos)
+                        pos += 20
                         partition_data.delivery_complete_count = -1
                     n = buf[pos] - 1
                     pos += 1

@@ -5,10 +5,13 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from moldau.protocol.wire import (
+    FEW,
     MALFORMED,
     Message,
+    PACK_INT32,
     ProtocolError,
     Reader,
+    UNPACK_INT32,
     UNSET,
     UNWRITABLE,
     WireMessage,
@@ -25,10 +28,10 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
 pack_i = Struct(">i").pack
 unpack_i = Struct(">i").unpack_from
+pack_ib = Struct(">ib").pack
+unpack_ib = Struct(">ib").unpack_from
 pack_qhz = Struct(">qh?").pack
 unpack_qhz = Struct(">qh?").unpack_from
 
@@ -123,11 +126,15 @@ class WriteTxnMarkersRequest(WireMessage):
                         buf.append(n + 1)
                     else:
                         put_length(buf, n)
-                    buf += pack_numbers("i", writable_txn_marker_topic.partition_indexes)
+                    if n < FEW:
+                        buf += PACK_INT32[n](*writable_txn_marker_topic.partition_indexes)
+                    else:
+                        buf += pack_numbers("i", writable_txn_marker_topic.partition_indexes)
                     buf.append(0)
-                buf += pack_i(writable_txn_marker.coordinator_epoch)
                 if since_2:
-                    buf += pack_b(writable_txn_marker.transaction_version)
+                    buf += pack_ib(writable_txn_marker.coordinator_epoch, writable_txn_marker.transaction_version)
+                else:
+                    buf += pack_i(writable_txn_marker.coordinator_epoch)
                 buf.append(0)
             buf.append(0)
         except UNWRITABLE as error:
@@ -181,18 +188,21 @@ class WriteTxnMarkersRequest(WireMessage):
                         n, pos = long_length(buf, pos - 1)
                     if n < 0 or n * 4 > end - pos:
                         raise bad_length("partition_indexes", n)
-                    writable_txn_marker_topic.partition_indexes = numbers_at("i", buf, pos, n)
+                    if n < FEW:
+                        writable_txn_marker_topic.partition_indexes = [*UNPACK_INT32[n](buf, pos)]
+                    else:
+                        writable_txn_marker_topic.partition_indexes = numbers_at("i", buf, pos, n)
                     pos += n * 4
                     if buf[pos]:
                         pos = skip_tags(buf, pos, end)
                     else:
                         pos += 1
-                (writable_txn_marker.coordinator_epoch,) = unpack_i(buf, pos)
-                pos += 4
                 if since_2:
-                    (writable_txn_marker.transaction_version,) = unpack_b(buf, pos)
-                    pos += 1
+                    writable_txn_marker.coordinator_epoch, writable_txn_marker.transaction_version = unpack_ib(buf, pos)
+                    pos += 5
                 else:
+                    (writable_txn_marker.coordinator_epoch,) = unpack_i(buf, pos)
+                    pos += 4
                     writable_txn_marker.transaction_version = 0
                 if buf[pos]:
                     pos = skip_tags(buf, pos, end)
