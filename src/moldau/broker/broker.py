@@ -7,6 +7,8 @@ that a node does not need to get going are loaded when a client first asks for o
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from moldau.broker.auto_creation import TopicAutoCreator
 from moldau.broker.context import ClientConnection
@@ -19,12 +21,15 @@ from moldau.broker.produce import ProduceHandler
 from moldau.broker.produce_errors import ProduceErrors
 from moldau.broker.producers import ProducerHandlers, ProducerIds
 from moldau.broker.request_metrics import RequestMetrics
-from moldau.broker.router import Outcome, Router
+from moldau.broker.router import Handler, Outcome, Router
 from moldau.broker.services import BrokerServices
 from moldau.broker.topic_metadata import TopicMetadataHandlers
 from moldau.metadata.delta import ImageDelta
 from moldau.metadata.image import BROKER_RESOURCE, ClusterImage
-from moldau.protocol.api import ApiKey
+from moldau.protocol.api import API_TABLE, ApiKey
+
+if TYPE_CHECKING:
+    from moldau.broker.telemetry import TelemetryHandlers
 
 log = logging.getLogger("moldau.broker")
 
@@ -43,6 +48,8 @@ class Broker:
             ),
         )
         self.producer_ids = ProducerIds(services)
+        # Loaded when the first client comes with metrics.
+        self.telemetry: TelemetryHandlers | None = None
         self.router = Router(self.metrics, guard=services.guard, unstable=config.flag("unstable.api.versions.enable"))
         self._register()
 
@@ -63,6 +70,37 @@ class Broker:
         router.serve(OffsetHandlers(services).handlers())
         router.serve(ProducerHandlers(services, self.producer_ids).handlers())
         router.serve(Forwarder(services).handlers())
+        router.serve_family(
+            (
+                ApiKey.DESCRIBE_CONFIGS,
+                ApiKey.ALTER_CONFIGS,
+                ApiKey.INCREMENTAL_ALTER_CONFIGS,
+                ApiKey.LIST_CONFIG_RESOURCES,
+            ),
+            self._configs,
+        )
+        router.serve_family(
+            (ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS),
+            self._cluster,
+        )
+        router.serve_family((ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY), self._telemetry)
+        assert all("broker" in API_TABLE[key].listeners for key in router.routes), "an API in the wrong place"
+
+    def _configs(self) -> Mapping[ApiKey, Handler]:
+        from moldau.broker.configs import ConfigHandlers
+
+        return ConfigHandlers(self.services).handlers()
+
+    def _cluster(self) -> Mapping[ApiKey, Handler]:
+        from moldau.broker.cluster import ClusterHandlers
+
+        return ClusterHandlers(self.services).handlers()
+
+    def _telemetry(self) -> Mapping[ApiKey, Handler]:
+        from moldau.broker.telemetry import TelemetryHandlers
+
+        self.telemetry = TelemetryHandlers(self.services)
+        return self.telemetry.handlers()
 
     # ---- the node's calls
 
@@ -76,7 +114,10 @@ class Broker:
             self.fetch.answer_ready()
 
     def disconnected(self, connection: ClientConnection) -> None:
-        self.fetch.disconnected(connection)
+        if connection.remembered:
+            self.fetch.disconnected(connection)
+            if self.telemetry is not None:
+                self.telemetry.disconnected(connection)
 
     def image_published(self, delta: ImageDelta, image: ClusterImage) -> None:
         """Publisher of the metadata loader: the cluster is now as `image` says."""

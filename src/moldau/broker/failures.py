@@ -38,6 +38,7 @@ from moldau.protocol.generated.wire.delete_records_response import (
     DeleteRecordsTopicResult,
 )
 from moldau.protocol.generated.wire.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
+from moldau.protocol.generated.wire.describe_client_quotas_response import DescribeClientQuotasResponse
 from moldau.protocol.generated.wire.describe_configs_response import DescribeConfigsResponse, DescribeConfigsResult
 from moldau.protocol.generated.wire.describe_producers_response import (
     DescribeProducersResponse,
@@ -286,6 +287,10 @@ def _alter_client_quotas(request: Any, failed: Failed) -> AlterClientQuotasRespo
     )
 
 
+def _describe_client_quotas(_: Any, failed: Failed) -> DescribeClientQuotasResponse:
+    return DescribeClientQuotasResponse(error_code=failed.code, error_message=failed.message, entries=None)
+
+
 def _create_acls(request: Any, failed: Failed) -> CreateAclsResponse:
     return CreateAclsResponse(
         results=[AclCreationResult(error_code=failed.code, error_message=failed.message) for _ in request.creations]
@@ -339,6 +344,7 @@ _SHAPES: Final[Mapping[ApiKey, Shape]] = {
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
     ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
     ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
     ApiKey.CREATE_ACLS: _create_acls,
     ApiKey.DELETE_ACLS: _delete_acls,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,

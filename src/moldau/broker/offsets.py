@@ -133,17 +133,15 @@ class OffsetHandlers:
             visible = log.last_stable_offset
         else:
             visible = log.high_watermark
-        match timestamp:
-            case -1:  # LATEST
-                return TimestampedOffset(-1, visible, partition.leader_epoch)
-            case -2 | -4:  # EARLIEST, EARLIEST_LOCAL: without tiered storage the whole log is local
-                return log.earliest_offset()
-            case -5 | -6:  # LATEST_TIERED, EARLIEST_PENDING_UPLOAD: nothing is uploaded, nor ever will be
-                return _NOT_FOUND
-            case -3:  # MAX_TIMESTAMP
-                found = log.max_timestamp_offset()
-            case _:
-                found = log.offset_for_timestamp(timestamp)
+        if timestamp == LATEST:
+            return TimestampedOffset(-1, visible, partition.leader_epoch)
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            # Without tiered storage the whole log is local.
+            return log.earliest_offset()
+        if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+            # Nothing is uploaded, nor ever will be.
+            return _NOT_FOUND
+        found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
         # What is not committed yet may still disappear: nobody is told about it.
         return _NOT_FOUND if found is None or found.offset >= visible else found
 
