@@ -37,12 +37,15 @@ Publisher: TypeAlias = Callable[[ImageDelta, ClusterImage], None]
 class MetadataLoader:
     """Keeps the newest published image, and the half-replayed one while a transaction is open."""
 
-    __slots__ = ("_builder", "_publishers", "image", "transaction_open")
+    __slots__ = ("_before", "_builder", "_delta_known", "_publishers", "_replayed", "image", "transaction_open")
 
     def __init__(self) -> None:
         self.image = EMPTY_IMAGE
         self.transaction_open = False
         self._builder = ImageBuilder(EMPTY_IMAGE)
+        self._before = EMPTY_IMAGE
+        self._delta_known = True
+        self._replayed = EMPTY_IMAGE.provenance
         self._publishers: list[Publisher] = []
 
     def add_publisher(self, publisher: Publisher) -> None:
@@ -60,12 +63,15 @@ class MetadataLoader:
         builder.replay_all(records)
         image, _ = builder.build(provenance)
         self._builder = builder
+        self._before = image
+        self._delta_known = True
+        self._replayed = provenance
         self.transaction_open = False
         self._publish(difference(self.image, image), image)
 
-    def load_batches(self, batches: Sequence[CommittedBatch]) -> None:
-        """Replay batches in the order of the log; one publication for all of them, unless a transaction begins
-        or ends among them."""
+    def load_batches(self, batches: Sequence[CommittedBatch], *, more_follows: bool = False) -> None:
+        """Replay batches in the order of the log. One publication for all of them, together with those before them
+        that said that more follows, once no transaction is open."""
         for batch in batches:
             for index, record in enumerate(batch.records):
                 kind = type(record)
@@ -77,24 +83,30 @@ class MetadataLoader:
                     self._abort()
                 else:
                     self._builder.replay(record)
-        if batches and not self.transaction_open:
+        if batches:
             last = batches[-1]
-            self._publish_replayed(Provenance(last.last_offset, last.epoch, last.timestamp_ms))
+            self._replayed = Provenance(last.last_offset, last.epoch, last.timestamp_ms)
+        if not (more_follows or self.transaction_open) and self._replayed.offset > self.image.offset:
+            self._publish_replayed(self._replayed)
 
     def _begin(self, batch: CommittedBatch, last_offset: int) -> None:
         if self.transaction_open:
             raise ReplayError(f"a metadata transaction begins at offset {last_offset + 1} inside another one")
-        # What was replayed so far becomes an image of its own, to go back to if the transaction is aborted.
-        if last_offset > self.image.offset:
-            self._publish_replayed(Provenance(last_offset, batch.epoch, batch.timestamp_ms))
         self.transaction_open = True
+        # To go back to if the transaction is aborted. The delta from the published image is lost by this.
+        self._before, _ = self._builder.build(Provenance(last_offset, batch.epoch, batch.timestamp_ms))
+        self._delta_known = False
 
     def _abort(self) -> None:
         self.transaction_open = False
-        self._builder = ImageBuilder(self.image)
+        self._builder = ImageBuilder(self._before)
 
     def _publish_replayed(self, provenance: Provenance) -> None:
         image, delta = self._builder.build(provenance)
+        if not self._delta_known:
+            delta = difference(self.image, image)
+            self._delta_known = True
+        self._before = image
         self._publish(delta, image)
 
     def _publish(self, delta: ImageDelta, image: ClusterImage) -> None:

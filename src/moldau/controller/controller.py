@@ -1,0 +1,190 @@
+"""The controller: while this node leads the quorum, it decides, appends, and answers when its records are committed.
+
+It holds the state that decisions look at, which includes records not committed yet; an answer therefore leaves only
+when everything appended before it is committed. It must never decide while this node does not lead, and never touch
+the state except by replaying what it appends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Final
+
+from moldau.config.node_config import NodeConfig
+from moldau.controller.activation import activation_records
+from moldau.controller.brokers import fence_expired
+from moldau.controller.decision import Situation
+from moldau.controller.handlers import HANDLERS, Handler
+from moldau.controller.sessions import BrokerSessions
+from moldau.controller.state import ControllerState
+from moldau.metadata.features import LATEST_METADATA_VERSION, TRANSACTIONS_SINCE, supported_features
+from moldau.metadata.publisher import MetadataLoader
+from moldau.metadata.records import MetadataRecord
+from moldau.ports import Clock, Pending, Timer
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.generated.metadata.begin_transaction_record import BeginTransactionRecord
+from moldau.protocol.generated.metadata.end_transaction_record import EndTransactionRecord
+from moldau.protocol.wire import WireMessage
+from moldau.quorum.encoding import encode_records, fits_one_batch
+from moldau.quorum.quorum import Quorum
+
+log = logging.getLogger("moldau.controller")
+
+# Appends after which the state goes on from the published image: bounds what it remembers beside it.
+APPENDS_PER_REBASE: Final = 100
+
+
+class Controller:
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        cluster_id: str,
+        quorum: Quorum,
+        loader: MetadataLoader,
+        clock: Clock,
+        random: Random,
+        config: Callable[[], NodeConfig],
+        bootstrap: Sequence[MetadataRecord],
+        unstable_features: bool = False,
+    ) -> None:
+        """`config` gives the node's settings of the moment; `bootstrap` are the records of a new cluster."""
+        self._node_id = node_id
+        self._cluster_id = cluster_id
+        self._quorum = quorum
+        self._loader = loader
+        self._clock = clock
+        self._random = random
+        self._config = config
+        self._bootstrap = bootstrap
+        self._supported = supported_features(unstable=unstable_features)
+        self._state: ControllerState | None = None
+        self._sessions: BrokerSessions | None = None
+        self._in_flight: Pending[ErrorCode] | None = None
+        self._appends = 0
+        self._expiry: Timer | None = None
+
+    @property
+    def is_active(self) -> bool:
+        return self._state is not None
+
+    # ---- leadership
+
+    def lead(self, epoch: int) -> None:
+        image = self._loader.image
+        log.info("Controller %d is active in epoch %d from offset %d", self._node_id, epoch, image.offset)
+        self._state = ControllerState(image)
+        timeout_ms = self._config().integer("broker.session.timeout.ms")
+        self._sessions = BrokerSessions(self._clock, timeout_ms, image.brokers.values())
+        records = activation_records(
+            image,
+            transaction_open=self._loader.transaction_open,
+            bootstrap=self._bootstrap,
+            config=self._config(),
+        )
+        if records:
+            self._append(self._state, records)
+        self._watch_sessions()
+
+    def resign(self) -> None:
+        self._state = None
+        self._sessions = None
+        self._in_flight = None
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+
+    # ---- requests
+
+    def handle(self, request: WireMessage, api_version: int, principal: str) -> Pending[WireMessage]:
+        """The answer to a request that only the active controller may decide."""
+        handler = HANDLERS[type(request)]
+        try:
+            situation = self._situation(api_version)
+            decision = handler.decide(situation, request)
+        except ApiError as error:
+            return Pending.of(handler.refuse(request, error))
+        if decision.records:
+            self._append(situation.state, decision.records)
+            self._watch_sessions()
+        return self._when_committed(handler, request, decision.response)
+
+    def _situation(self, api_version: int) -> Situation:
+        if self._state is None or self._sessions is None:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "This node is not the active controller.")
+        return Situation(
+            state=self._state,
+            sessions=self._sessions,
+            config=self._config(),
+            random=self._random,
+            node_id=self._node_id,
+            cluster_id=self._cluster_id,
+            next_offset=self._quorum.next_offset,
+            supported=self._supported,
+            voter_ids=tuple(self._quorum.voters),
+            kraft_version=self._quorum.kraft_version,
+            api_version=api_version,
+        )
+
+    def _when_committed(self, handler: Handler, request: Any, response: WireMessage) -> Pending[WireMessage]:
+        in_flight = self._in_flight
+        if in_flight is None:
+            return Pending.of(response)
+        answer: Pending[WireMessage] = Pending()
+
+        def committed(code: ErrorCode) -> None:
+            if code is ErrorCode.NONE:
+                answer.resolve(response)
+            else:
+                answer.resolve(handler.refuse(request, ApiError(code)))
+
+        in_flight.then(committed)
+        return answer
+
+    # ---- appending
+
+    def _append(self, state: ControllerState, records: Sequence[MetadataRecord]) -> None:
+        """Replay, then append: what commits the records at once must already find the state changed."""
+        level = state.metadata_version or LATEST_METADATA_VERSION
+        values = encode_records(records, level)
+        if not fits_one_batch(values) and level >= TRANSACTIONS_SINCE:
+            records = [BeginTransactionRecord(name="Large decision"), *records, EndTransactionRecord()]
+            values = encode_records(records, level)
+        state.replay(records, self._quorum.next_offset)
+        committed: Pending[ErrorCode] = Pending()
+        self._in_flight = committed
+        self._quorum.append(records, values).committed.then(lambda code: self._committed(committed, code))
+
+    def _committed(self, which: Pending[ErrorCode], code: ErrorCode) -> None:
+        if self._in_flight is which:
+            self._in_flight = None
+            self._appends += 1
+            if self._state is not None and self._appends >= APPENDS_PER_REBASE and self._is_published():
+                self._appends = 0
+                self._state.rebase(self._loader.image)
+        which.resolve(code)
+
+    def _is_published(self) -> bool:
+        return self._loader.image.offset == self._quorum.next_offset - 1
+
+    # ---- sessions
+
+    def _watch_sessions(self) -> None:
+        if self._expiry is None and self._sessions is not None:
+            delay = self._sessions.next_expiry_in_ms()
+            if delay is not None:
+                self._expiry = self._clock.call_later(delay, self._check_sessions)
+
+    def _check_sessions(self) -> None:
+        self._expiry = None
+        if self._sessions is None:
+            return
+        for broker_id in list(self._sessions.expired()):
+            situation = self._situation(api_version=0)
+            log.warning("Broker %d was not heard of for %d ms: fencing it", broker_id, self._sessions.timeout_ms)
+            records = fence_expired(situation, broker_id).records
+            if records:
+                self._append(situation.state, records)
+        self._watch_sessions()
