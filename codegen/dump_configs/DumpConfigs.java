@@ -2,9 +2,9 @@
 // moldau.config. It reports facts only (names, types, defaults, limits, update modes, synonyms), never documentation.
 // Run it through codegen/dump_configs/dump.py.
 
+import java.io.File;
 import java.lang.reflect.Field;
-import java.nio.file.Files;
-import java.nio.file.Path;
+import java.lang.reflect.Modifier;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
@@ -14,6 +14,7 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.TreeMap;
 
+import com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.coordinator.group.GroupConfig;
 import org.apache.kafka.server.config.AbstractKafkaConfig;
@@ -45,10 +46,8 @@ public class DumpConfigs {
             new ArrayList<>(new ClientMetricsConfigs(new Properties()).nonInternalValues().keySet()));
         out.put("broker_order", brokerOrder());
         out.put("topic_defaults_of_a_default_node", topicDefaults());
-        StringBuilder text = new StringBuilder();
-        write(text, out);
         // Kafka's own logging owns standard output, so the result goes to the file named on the command line.
-        Files.writeString(Path.of(args[0]), text);
+        new ObjectMapper().writeValue(new File(args[0]), out);
     }
 
     private static List<Object> keys(ConfigDef def, Map<String, String> modes) throws Exception {
@@ -78,7 +77,7 @@ public class DumpConfigs {
         if (!validator.toString().contains("@"))
             row.put("says", validator.toString());
         for (Field field : validator.getClass().getDeclaredFields()) {
-            if (java.lang.reflect.Modifier.isStatic(field.getModifiers()))
+            if (Modifier.isStatic(field.getModifiers()))
                 continue;
             try {
                 field.setAccessible(true);
@@ -158,40 +157,5 @@ public class DumpConfigs {
         config.nonInternalValues().forEach((name, value) ->
             result.put(name, ConfigDef.convertToString(value, LogConfig.configType(name).get())));
         return result;
-    }
-
-    private static void write(StringBuilder text, Object value) {
-        if (value == null || value instanceof Boolean || value instanceof Number) {
-            text.append(value);
-        } else if (value instanceof Map<?, ?> map) {
-            String separator = "{";
-            for (Map.Entry<?, ?> entry : map.entrySet()) {
-                text.append(separator);
-                write(text, entry.getKey());
-                text.append(": ");
-                write(text, entry.getValue());
-                separator = ",\n";
-            }
-            text.append(map.isEmpty() ? "{}" : "}");
-        } else if (value instanceof Collection<?> items) {
-            String separator = "[";
-            for (Object item : items) {
-                text.append(separator);
-                write(text, item);
-                separator = ", ";
-            }
-            text.append(items.isEmpty() ? "[]" : "]");
-        } else {
-            text.append('"');
-            for (char c : value.toString().toCharArray()) {
-                if (c == '"' || c == '\\')
-                    text.append('\\').append(c);
-                else if (c < ' ')
-                    text.append(String.format("\\u%04x", (int) c));
-                else
-                    text.append(c);
-            }
-            text.append('"');
-        }
     }
 }

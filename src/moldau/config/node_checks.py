@@ -6,8 +6,8 @@ validators; checks of dynamic changes are in `dynamic`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from moldau.config.listeners import parse_pairs
 from moldau.config.topic_config import check_local_retention
@@ -20,6 +20,12 @@ _VOTERS = "controller.quorum.voters"
 _SERVERS = "controller.quorum.bootstrap.servers"
 _CONTROLLER_NAMES = "controller.listener.names"
 _ADVERTISED = "advertised.listeners"
+
+# Assignors by their short names, and by those of the classes Kafka has them in.
+ASSIGNORS: Final[Mapping[str, tuple[str, ...]]] = {
+    "consumer": ("uniform", "range", "UniformAssignor", "RangeAssignor"),
+    "share": ("simple", "SimpleAssignor"),
+}
 
 
 def check_node(config: NodeConfig) -> None:
@@ -350,6 +356,15 @@ def _check_group_coordinator(config: NodeConfig) -> None:
             heartbeat,
             f"{heartbeat} must be less than {session}",
         )
+    for kind, known in ASSIGNORS.items():
+        name = f"group.{kind}.assignors"
+        for assignor in config.words(name):
+            _require(
+                assignor.rpartition(".")[2] in known,
+                config,
+                name,
+                f"Class {assignor} cannot be found; it must be one of {', '.join(known)}",
+            )
     assignors = config.words("group.share.assignors")
     _require(
         len(assignors) == 1,

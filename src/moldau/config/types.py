@@ -52,7 +52,7 @@ class ConfigRequestError(ConfigError):
     """A setting that is refused as a malformed request (INVALID_REQUEST) rather than as an invalid setting."""
 
 
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_INTEGER: Final = re.compile(r"[+-]?\d+")  # Java takes the digits of every script
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
 _HEX_DECIMAL: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
 _SPECIAL_DECIMALS: Final = {
@@ -90,13 +90,10 @@ def parse(name: str, text: str | None, type_: ConfigType) -> ConfigValue:
 
 
 def _parse_integer(name: str, text: str, trimmed: str, type_: ConfigType) -> int:
-    # More than 20 characters cannot fit in 64 bits unless they are leading zeros; Python's own parser would accept
-    # underscores and refuse very long digits, so both are settled here.
-    if _INTEGER.fullmatch(trimmed):
-        sign, digits = ("-", trimmed[1:]) if trimmed[0] == "-" else ("", trimmed.lstrip("+"))
-        digits = digits.lstrip("0") or "0"
+    # Python's own parser would take underscores and blanks too, and stops at some thousands of digits.
+    if len(trimmed) < 1000 and _INTEGER.fullmatch(trimmed):
         limit = 1 << (_BITS[type_] - 1)
-        if len(digits) <= 20 and -limit <= (value := int(sign + digits)) < limit:
+        if -limit <= (value := int(trimmed)) < limit:
             return value
     raise ConfigError(name, text, f"Not a number of type {type_.name}")
 

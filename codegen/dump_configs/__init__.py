@@ -1,0 +1,1 @@
+"""Facts about Kafka's configuration keys, read from Kafka itself; see `dump`."""
