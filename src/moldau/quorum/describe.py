@@ -1,0 +1,75 @@
+"""DescribeQuorum: who leads the metadata quorum, who votes, and how far each replica is."""
+
+from __future__ import annotations
+
+from moldau.ports import Clock
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.generated.wire.describe_quorum_request import DescribeQuorumRequest
+from moldau.protocol.generated.wire.describe_quorum_response import (
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    PartitionData,
+    ReplicaState,
+    TopicData,
+)
+from moldau.quorum.leader import Leader
+from moldau.quorum.metadata_log import METADATA_TOPIC
+from moldau.quorum.quorum import Quorum
+from moldau.quorum.voters import Voter
+
+# Version 2 added messages, directory ids and the voters' addresses.
+NODES_SINCE = 2
+
+
+def describe_quorum(
+    quorum: Quorum, request: DescribeQuorumRequest, version: int, clock: Clock
+) -> DescribeQuorumResponse:
+    """The leader's answer; any other node must say that it is not the leader."""
+    asked = [(topic.topic_name, [p.partition_index for p in topic.partitions]) for topic in request.topics]
+    if asked != [(METADATA_TOPIC, [0])]:
+        return DescribeQuorumResponse(
+            error_message=None,
+            topics=[
+                TopicData(
+                    topic_name=name,
+                    partitions=[
+                        PartitionData(
+                            partition_index=index,
+                            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                            error_message=None,
+                        )
+                        for index in indexes
+                    ],
+                )
+                for name, indexes in asked
+            ],
+        )
+    partition = PartitionData(partition_index=0, error_message=None)
+    if isinstance(quorum.role, Leader):
+        partition.current_voters = [_replica(quorum, quorum.role, voter, clock) for voter in quorum.voters.values()]
+        partition.leader_id = quorum.leader_id
+        partition.leader_epoch = quorum.epoch
+        partition.high_watermark = quorum.high_watermark
+    else:
+        partition.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    response = DescribeQuorumResponse(
+        error_message=None, topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
+    )
+    if version >= NODES_SINCE and partition.error_code == ErrorCode.NONE:
+        response.nodes = [_node(voter) for voter in quorum.voters.values()]
+    return response
+
+
+def _replica(quorum: Quorum, leader: Leader, voter: Voter, clock: Clock) -> ReplicaState:
+    state = ReplicaState(replica_id=voter.id, replica_directory_id=voter.directory_id)
+    if voter.id == quorum.node_id:
+        state.log_end_offset = quorum.next_offset
+        state.last_fetch_timestamp = state.last_caught_up_timestamp = clock.now_ms()
+    else:
+        state.log_end_offset = leader.end_of(voter.id)
+    return state
+
+
+def _node(voter: Voter) -> Node:
+    return Node(node_id=voter.id, listeners=[Listener(name=e.name, host=e.host, port=e.port) for e in voter.endpoints])
