@@ -11,7 +11,7 @@ import logging
 import re
 from enum import Enum
 from random import Random
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from moldau.log.checkpoints import CheckpointError, TopicPartition, read_clean_shutdown, read_offsets
 from moldau.log.errors import LogDirFailure
@@ -27,6 +27,9 @@ from moldau.log.names import (
     partition_directory,
 )
 from moldau.ports import Disk
+
+if TYPE_CHECKING:
+    from moldau.log.partition_log import PartitionLog
 
 log = logging.getLogger("moldau.log")
 
@@ -193,6 +196,26 @@ class LogDirectory:
 
     def partition_path(self, partition: TopicPartition) -> str:
         return f"{self.path}/{self.current.get(partition) or partition_directory(*partition)}"
+
+    # ---- what is written down about an open log
+
+    def note_recovery_point(self, opened: PartitionLog) -> None:
+        self.recovery_points.set((opened.topic, opened.partition), opened.recovery_point)
+
+    def note_log_start(self, opened: PartitionLog) -> None:
+        """Only a log start within the first segment must be remembered: any other follows from the files."""
+        if opened.log_start_offset > opened.segments[0].base_offset:
+            self.log_starts.set((opened.topic, opened.partition), opened.log_start_offset)
+        else:
+            self.log_starts.remove((opened.topic, opened.partition))
+
+    def note_high_watermark(self, opened: PartitionLog) -> None:
+        self.high_watermarks.set((opened.topic, opened.partition), opened.high_watermark)
+
+    def note_all(self, opened: PartitionLog) -> None:
+        self.note_recovery_point(opened)
+        self.note_log_start(opened)
+        self.note_high_watermark(opened)
 
     def forget(self, partition: TopicPartition) -> None:
         """The partition is no longer in this directory."""
