@@ -99,23 +99,40 @@ def _value(structs: dict[str, Any], kind: str, value: Any, version: int) -> Any:
 # Records of internal topics
 
 
+CoordinatorValues = tuple[int, dict[str, Any], int | None, dict[str, Any] | None]
+
+
+def coordinator_values(package: str, key: bytes, value: bytes | None) -> CoordinatorValues | None:
+    """Type, key, version and value of a record of an internal topic; None for a type we do not know.
+
+    A deleted record has neither version nor value.
+    """
+    kind = int.from_bytes(key[:2], "big", signed=True)
+    key_name = _names_by_type(package, "Key").get(kind)
+    if key_name is None:
+        return None
+    key_data = read_message(key_name, key[2:], 0)
+    if value is None:
+        return kind, key_data, None, None
+    version = int.from_bytes(value[:2], "big", signed=True)
+    data = read_message(key_name.removesuffix("Key") + "Value", value[2:], version)
+    if key_name == "GroupMetadataKey" and data.get("protocolType") == "consumer":
+        _open_member_bytes(data)
+    return kind, key_data, version, data
+
+
 def coordinator_record(package: str, offset: int, key: bytes, value: bytes | None) -> tuple[str, str | None]:
-    """Key and value of a record of `__consumer_offsets`, `__transaction_state` or `__share_group_state`."""
+    """Key and value of a record of `__consumer_offsets`, `__transaction_state` or `__share_group_state` as texts."""
     try:
-        kind = int.from_bytes(key[:2], "big", signed=True)
-        key_name = _names_by_type(package, "Key").get(kind)
-        if key_name is None:
-            return f"Unknown record type {kind} at offset {offset}, skipping.", None
-        key_text = compact({"type": str(kind), "data": read_message(key_name, key[2:], 0)})
-        if value is None:
-            return key_text, "<DELETE>"
-        version = int.from_bytes(value[:2], "big", signed=True)
-        data = read_message(key_name.removesuffix("Key") + "Value", value[2:], version)
-        if key_name == "GroupMetadataKey" and data.get("protocolType") == "consumer":
-            _open_member_bytes(data)
-        return key_text, compact({"version": str(version), "data": data})
+        read = coordinator_values(package, key, value)
     except ProtocolError as error:
         return f"Error at offset {offset}, skipping. {error}", None
+    if read is None:
+        kind = int.from_bytes(key[:2], "big", signed=True)
+        return f"Unknown record type {kind} at offset {offset}, skipping.", None
+    kind, key_data, version, value_data = read
+    key_text = compact({"type": str(kind), "data": key_data})
+    return key_text, "<DELETE>" if version is None else compact({"version": str(version), "data": value_data})
 
 
 def _open_member_bytes(group: dict[str, Any]) -> None:
