@@ -18,6 +18,7 @@ from typing import Protocol
 
 from moldau.broker.context import ClientConnection
 from moldau.broker.router import Outcome
+from moldau.config.node_config import NodeConfig
 from moldau.node.buffers import BufferPool
 from moldau.node.connection import KafkaConnection
 from moldau.protocol.wire import ProtocolError
@@ -51,6 +52,21 @@ class ConnectionLimits:
     per_ip_overrides: Mapping[str, int]
     idle_ms: int
     max_frame_bytes: int
+
+    @classmethod
+    def of(cls, config: NodeConfig) -> ConnectionLimits:
+        limits = cls(0, 0, {}, 0, 0)
+        limits.take(config)
+        return limits
+
+    def take(self, config: NodeConfig) -> None:
+        """Take over changed settings; they hold for the next connection."""
+        self.max_connections = config.integer("max.connections")
+        self.max_per_ip = config.integer("max.connections.per.ip")
+        pairs = (entry.rpartition(":") for entry in config.text("max.connections.per.ip.overrides").split(",") if entry)
+        self.per_ip_overrides = {host.strip(): int(count) for host, _, count in pairs}
+        self.idle_ms = config.integer("connections.max.idle.ms")
+        self.max_frame_bytes = config.integer("socket.request.max.bytes")
 
 
 class ConnectionCounts:

@@ -98,7 +98,7 @@ async def _serve(config: NodeConfig, started: float, *, welcome: bool, port_file
         if port_file is not None:
             _write_port(port_file, node.client_port)
         if welcome:
-            print(_welcome(node), file=sys.stderr, flush=True)
+            sys.stderr.write(_welcome(node))
         await stop.wait()
         log.info("stopping")
     finally:

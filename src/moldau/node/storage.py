@@ -81,9 +81,7 @@ def prepare_storage(disk: Disk, config: NodeConfig, now_ms: int, random: Random)
             raise StorageError(f"cluster.id is {wanted}, but the directories belong to cluster {known}")
         cluster_id = known or uuid_to_string(new_uuid(random))
         if missing:
-            format_storage(
-                disk, _format_request(config, cluster_id, missing, random), now_ms=now_ms, random=random
-            )
+            format_storage(disk, _format_request(config, cluster_id, missing, random), now_ms=now_ms, random=random)
         found = existing_directories(disk, directories, cluster_id=cluster_id, node_id=config.node_id)
     except FormatError as error:
         raise StorageError(str(error)) from error
@@ -91,9 +89,7 @@ def prepare_storage(disk: Disk, config: NodeConfig, now_ms: int, random: Random)
     return Storage(cluster_id, ids, newly_formatted=not existing)
 
 
-def _format_request(
-    config: NodeConfig, cluster_id: str, missing: list[str], random: Random
-) -> FormatRequest:
+def _format_request(config: NodeConfig, cluster_id: str, missing: list[str], random: Random) -> FormatRequest:
     metadata_directory = config.metadata_log_dir if config.metadata_log_dir in missing else None
     dynamic = not config.quorum_voters
     return FormatRequest(
