@@ -71,9 +71,7 @@ class SimulatedNode:
         self.directories = [f"/data{number}" for number in range(directories)]
         properties = defaults_for_one_node(host=HOST, port=PORT)
         properties["listeners"] = f"PLAINTEXT://{HOST}:{PORT},OTHER://{HOST}:9094,CONTROLLER://{HOST}:9093"
-        properties["listener.security.protocol.map"] = (
-            "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT,CONTROLLER:PLAINTEXT"
-        )
+        properties["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT,CONTROLLER:PLAINTEXT"
         properties["log.dirs"] = ",".join(self.directories)
         properties.update({name.replace("_", "."): value for name, value in settings.items()})
         self.config = NodeConfig.load(properties)
@@ -123,6 +121,8 @@ class SimulatedNode:
             LogManagerSettings.of(self.config),
             configs=self._topic_settings,
             random=random,
+            directory_failed=lambda directory, lost: self.broker.log_dir_failed(directory, lost),
+            moved=lambda log: self.broker.log_moved(log),
         )
         self.logs.load()
         partitions = PartitionTable(1, self.logs, lambda: self.services.config)
@@ -136,6 +136,7 @@ class SimulatedNode:
             config=self.config,
             partitions=partitions,
             logs=self.logs,
+            disk=self.disk,
             controller=self.channel,
             controller_id=1,
             kraft_version=lambda: self.quorum.kraft_version,

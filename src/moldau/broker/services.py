@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from moldau.broker.authorization import Authorizer, Guard, guard_for
 from moldau.config.node_config import NodeConfig
 from moldau.metadata.image import EMPTY_IMAGE, ClusterImage, Endpoint
-from moldau.ports import Background, Clock, Pending
+from moldau.ports import Background, Clock, Disk, Pending
 from moldau.protocol.errors import ErrorCode
 from moldau.replication.partition_table import PartitionTable
 
@@ -56,6 +56,7 @@ class BrokerServices:
     config: NodeConfig
     partitions: PartitionTable
     logs: LogManager
+    disk: Disk
     controller: ControllerChannel
     image: ClusterImage = EMPTY_IMAGE
     controller_id: int = -1
