@@ -109,8 +109,6 @@ class Broker:
 
     def _telemetry(self) -> Mapping[ApiKey, Handler]:
         from moldau.broker.telemetry import TelemetryHandlers
-    from moldau.log.log_directory import LogDirectory
-    from moldau.log.partition_log import PartitionLog
 
         self.telemetry = TelemetryHandlers(self.services)
         return self.telemetry.handlers()
