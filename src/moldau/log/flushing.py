@@ -14,6 +14,7 @@ from moldau.log.config import LONG_MAX, LogConfig
 from moldau.ports import File, Timer
 
 if TYPE_CHECKING:
+    from moldau.log.segment import Segment
     from moldau.log.partition_log import PartitionLog
 
 Done = Callable[[OSError | None], None]
@@ -22,12 +23,14 @@ Done = Callable[[OSError | None], None]
 class Flusher:
     """The syncs of one partition's log."""
 
-    __slots__ = ("_log", "_messages", "_ms", "_running", "_timer", "_waiting", "recovery_point")
+    __slots__ = ("_completed", "_log", "_messages", "_ms", "_running", "_timer", "_waiting", "recovery_point")
 
     def __init__(self, log: PartitionLog, recovery_point: int) -> None:
         self._log = log
         # Everything below is known to be on the disk.
         self.recovery_point = recovery_point
+        # Segments that were rolled and whose indexes may not be on the disk yet.
+        self._completed: list[Segment] = []
         self._running = False
         self._waiting: list[Done] = []
         self._messages = LONG_MAX
@@ -78,20 +81,33 @@ class Flusher:
         upto = log.log_end_offset
         try:
             self._before_sync()
-            for file in self._files():
+            for file, passing in self._files():
                 file.sync()
+                if passing:
+                    file.close()
         except OSError as error:
             raise log.disk_failed(error) from error
         self._reached(upto)
 
-    def _files(self) -> list[File]:
-        """The files that have something not synced yet."""
-        segments = self._log.segments
-        return [
-            segment.file
-            for i, segment in enumerate(segments)
-            if i + 1 == len(segments) or segments[i + 1].base_offset > self.recovery_point
-        ]
+    def _files(self) -> list[tuple[File, bool]]:
+        """The files that have something not synced yet, and whether to close them afterwards.
+
+        Of the active segment only the batches: its indexes are made again after a crash. Those of a complete segment
+        are trusted once the recovery point is beyond it.
+        """
+        log = self._log
+        files: list[tuple[File, bool]] = []
+        completed, self._completed = self._completed, []
+        for segment in reversed(log.segments):
+            files.append((segment.file, False))
+            if segment is not log.active_segment and segment not in completed:
+                completed.append(segment)
+            if segment.base_offset <= self.recovery_point:
+                break
+        for segment in completed:
+            if segment in log.segments:
+                files += [(log.disk.open(path), True) for path in segment.index_paths()]
+        return files
 
     def _before_sync(self) -> None:
         self._log.epochs.write()
@@ -116,8 +132,10 @@ class Flusher:
             if left == 0:
                 self._finish(upto, waiting, failure)
 
-        for file in files:
+        for file, passing in files:
             file.sync(synced)
+            if passing:
+                file.close()
 
     def _finish(self, upto: int, waiting: list[Done], error: OSError | None) -> None:
         self._running = False
@@ -140,10 +158,10 @@ class Flusher:
             self.recovery_point = offset
         self._log.flush_point_moved(self.next_offset)
 
-    def rolled(self, base_offset: int) -> None:
+    def rolled(self, segment: Segment) -> None:
         """A segment is complete: get it to the disk without making anybody wait."""
-        if self.recovery_point < base_offset:
-            self.flush(_ignore)
+        self._completed.append(segment)
+        self.flush(_ignore)
 
     def truncated(self, end_offset: int) -> None:
         self.recovery_point = min(self.recovery_point, end_offset)

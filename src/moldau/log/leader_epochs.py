@@ -104,8 +104,8 @@ class LeaderEpochs:
         self._starts.clear()
         self._dirty = True
 
-    def write(self, *, sync: bool = True) -> None:
-        """Write the checkpoint if something changed since."""
+    def write(self) -> None:
+        """Write the checkpoint if something changed since. Always synced: older epochs stand nowhere else."""
         if self._dirty:
-            self._disk.write_atomically(self.path, render_lines(0, self.entries()), sync=sync)
+            self._disk.write_atomically(self.path, render_lines(0, self.entries()))
             self._dirty = False

@@ -119,14 +119,18 @@ class _Loader:
         if self.segments:
             if clean_shutdown:
                 end_offset = self._end_of_last_segment()
+                if not self.snapshots.offsets:
+                    # A clean close writes a snapshot as soon as there is a producer to remember.
+                    producers = ProducerState(self.name)
             else:
-                end_offset, producers = self._recover(recovery_point)
+                end_offset, producers = self._recover(recovery_point, log_start_offset)
             if end_offset < log_start_offset:
                 # Files were removed behind our back: everything left is older than what may be read.
                 self._drop_all()
-                end_offset, producers = log_start_offset, None
+                end_offset, producers = log_start_offset, ProducerState(self.name)
         else:
             end_offset = log_start_offset
+            producers = ProducerState(self.name)
         if not self.segments:
             self.segments.append(self._create(end_offset))
         start_offset = max(log_start_offset, self.segments[0].base_offset)
@@ -207,14 +211,21 @@ class _Loader:
 
     # ---- after a crash
 
-    def _recover(self, recovery_point: int) -> tuple[int, ProducerState]:
+    def _recover(self, recovery_point: int, log_start_offset: int) -> tuple[int, ProducerState]:
         """Check every segment that may have unsynced batches; the log ends before the first damaged one."""
         first = max((i for i, s in enumerate(self.segments) if s.base_offset <= recovery_point), default=0)
         expected = self.segments[first].base_offset
         producers = self._producers_before(first)
         self.snapshots.remove_after(expected)
+        # Whatever the checkpoint says about what is checked now, the batches say it better.
+        self.epochs.truncate_from_end(expected)
         for i in range(first, len(self.segments)):
             segment = self.segments[i]
+            trusted = max(expected, recovery_point, log_start_offset)
+            if segment.base_offset > trusted and not self.config.cleanup_compact:
+                # The end of the segment before was lost and left no trace: what follows does not follow from it.
+                self._drop_after(i - 1)
+                break
             size = segment.size
             expected = self._recover_segment(segment, max(expected, segment.base_offset), producers)
             if segment.size < size:
@@ -227,7 +238,8 @@ class _Loader:
         base = self.segments[index].base_offset
         producers, offset = self.snapshots.load(self.name, base, self.now, self.config)
         for segment in self.segments[:index]:
-            replay_segment(producers, segment, offset or 0)
+            replay_segment(producers, segment, offset or 0, self.config)
+            segment.retire()
         return producers
 
     def _recover_segment(self, segment: Segment, expected: int, producers: ProducerState) -> int:
@@ -260,8 +272,7 @@ class _Loader:
             segment.file.truncate(valid)
             segment.size = valid
         segment.write_indexes()
-        if segment is not self.segments[-1]:
-            segment.retire()
+        segment.retire()
         return expected
 
     def _drop_after(self, index: int) -> None:

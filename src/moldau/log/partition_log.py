@@ -58,6 +58,7 @@ _pack_leader_fields = LEADER_FIELDS.pack
 NO_TIMESTAMP = -1
 _FORBIDDEN_BITS = CONTROL_BIT | LOG_APPEND_TIME_BIT
 _NO_EPOCH_LIMIT = 2**31 - 1
+_UNKNOWN_EPOCH = -2
 
 
 class AppendInfo(NamedTuple):
@@ -133,7 +134,8 @@ class PartitionLog(ReadableLog):
         self._producers: ProducerState | None = loaded.producers
         # Segments whose files are marked as deleted and will be removed shortly.
         self.leaving: list[Segment] = []
-        self._epoch = -2
+        # The epoch of the latest append, so that the cache of epochs is asked only when it changes.
+        self._epoch = _UNKNOWN_EPOCH
         # The active segment's file; set whenever the limits below are.
         self._file: File = loaded.segments[-1].file
         # Beyond any of these the active segment must be looked at before the next append; the first one always.
@@ -376,6 +378,11 @@ class PartitionLog(ReadableLog):
         self.epochs.assign(leader_epoch, self.log_end_offset)
         self._epoch = leader_epoch
 
+    def cut_epochs(self, end_offset: int) -> None:
+        """Forget the epochs that began at or after this offset, also one without records yet."""
+        self.epochs.truncate_from_end(end_offset)
+        self._epoch = _UNKNOWN_EPOCH
+
     # ---- segments
 
     def segment_for(self, size: int, timestamp: int, last_offset: int, now: int) -> Segment:
@@ -438,7 +445,7 @@ class PartitionLog(ReadableLog):
             self.segments.remove(old)
             old.remove()
         self.add_active_segment(base_offset)
-        self._flusher.rolled(base_offset)
+        self._flusher.rolled(old)
         return self._active
 
     def add_active_segment(self, base_offset: int) -> None:
@@ -528,8 +535,8 @@ class PartitionLog(ReadableLog):
         self.log_end_offset = end_offset
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self.high_watermark = min(self.high_watermark, end_offset)
-        self.epochs.truncate_from_end(end_offset)
-        self._epoch = -2
+        self.cut_epochs(end_offset)
+        self.epochs.write()
         self._flusher.truncated(end_offset)
         self.forget_producers()
         self.use_active_segment()
@@ -572,7 +579,7 @@ class PartitionLog(ReadableLog):
             self.ensure_indexes(self._active)
             self._active.offset_index.write()
             self._active.time_index.write()
-            self.epochs.write(sync=False)
+            self.epochs.write()
 
         self.guarded(write)
 

@@ -154,12 +154,8 @@ class ReadableLog:
             if self._mapped is not None:
                 self._mapped.unmap()
             self._mapped = segment
-        try:
-            segment.check_indexes()
-        except CorruptIndex:
-            segment.rebuild_indexes(self.config.index_interval_bytes)
-            if segment is not self._active:
-                segment.retire()
+        if segment.ensure_indexes(self.config.index_interval_bytes) and segment is not self._active:
+            segment.retire()
 
     # ---- reading
 

@@ -83,7 +83,10 @@ def _delete_first(log: PartitionLog, expendable: Callable[[Segment], bool]) -> i
 
 
 def drop_segments(log: PartitionLog, chosen: list[Segment]) -> None:
-    """Take segments out of the log at once, and their files off the disk a while later."""
+    """Take segments out of the log at once, and their files off the disk a while later.
+
+    In the order given: a crash in between must not leave a hole.
+    """
     for segment in chosen:
         log.segments.remove(segment)
         segment.unmap()

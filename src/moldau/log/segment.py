@@ -179,7 +179,8 @@ class Segment:
         `data` was read at position `origin`; `first` is a batch's start in it and `limit` the most that may be kept.
         Jumps with the index, so at most one index interval is walked. The offset is -1 when no batch fits.
         """
-        at = max(first, self.offset_index.boundary_before(origin + limit) - origin)
+        # Begin where a header can still be read, so that the offset there is known.
+        at = max(first, self.offset_index.boundary_before(origin + limit - HEADER_SIZE) - origin)
         next_offset = -1
         while at + HEADER_SIZE <= limit:
             base, length, delta, _, _ = _unpack_place(data, at)
@@ -215,15 +216,18 @@ class Segment:
 
     # ---- indexes on disk
 
-    def write_indexes(self, *, sync: bool = False) -> None:
+    def write_indexes(self) -> None:
         """Bring the index files up to date, with the largest timestamp as the time index's last entry."""
         self.resolve_timestamps()
         if self.max_timestamp >= 0:
             self.time_index.append_if_later(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
-        self.offset_index.write(sync=sync)
-        self.time_index.write(sync=sync)
-        if sync:
-            self.transactions.sync()
+        self.offset_index.write()
+        self.time_index.write()
+
+    def index_paths(self) -> list[str]:
+        """The index files there are once the segment is complete."""
+        paths = [self.offset_index.path, self.time_index.path]
+        return [*paths, self.transactions.path] if self.transactions.exists else paths
 
     def retire(self) -> None:
         """The segment is no longer appended to: free what only the active segment needs."""
@@ -239,6 +243,15 @@ class Segment:
         """Raises CorruptIndex when an index file is missing or cannot belong to this segment."""
         self.offset_index.check(self.size)
         self.time_index.check()
+
+    def ensure_indexes(self, interval: int) -> bool:
+        """Make sure the index files can be used, making them again when they cannot; whether that was needed."""
+        try:
+            self.check_indexes()
+        except CorruptIndex:
+            self.rebuild_indexes(interval)
+            return True
+        return False
 
     def rebuild_indexes(self, interval: int) -> None:
         """Make the offset and time index again from the batches (which are trusted here)."""

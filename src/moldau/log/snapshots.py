@@ -56,15 +56,10 @@ class ProducerSnapshots:
     def restore(
         self, name: str, segments: Sequence[Segment], end_offset: int, now_ms: int, config: LogConfig
     ) -> ProducerState:
-        """The producers as of the end of the log: from the latest snapshot and the batches after it.
-
-        Without any snapshot there were no producers to remember: the first append by one leads to a snapshot at the
-        next roll or close, and a log that was not closed properly was replayed by recovery.
-        """
+        """The producers as of the end of the log: from the latest snapshot and the batches after it."""
         producers, offset = self.load(name, end_offset, now_ms, config)
-        if offset is not None and offset < end_offset:
-            for segment in segments:
-                replay_segment(producers, segment, offset)
+        for segment in segments:
+            replay_segment(producers, segment, offset or 0, config)
         return producers
 
     def remove(self, offset: int) -> None:
@@ -80,8 +75,9 @@ class ProducerSnapshots:
             self.remove(young)
 
 
-def replay_segment(producers: ProducerState, segment: Segment, from_offset: int) -> None:
+def replay_segment(producers: ProducerState, segment: Segment, from_offset: int, config: LogConfig) -> None:
     """Account for the batches of a segment from `from_offset` on; their aborts are in the index already."""
+    segment.ensure_indexes(config.index_interval_bytes)
     start = segment.locate(from_offset)
     if start is None:
         return

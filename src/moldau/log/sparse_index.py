@@ -127,7 +127,7 @@ class SparseIndex:
         self._keys.append(key)
         self._values.append(value)
 
-    def write(self, *, sync: bool = False) -> None:
+    def write(self) -> None:
         """Bring the file up to date: exactly the entries there are, no blank tail."""
         in_file = self._in_file()
         size = self.ENTRY.size
@@ -144,8 +144,6 @@ class SparseIndex:
                 file.truncate(end)
             if fresh:
                 file.write_at(start, fresh)
-            if sync:
-                file.sync()
         finally:
             file.close()
         self._written = len(self._keys)

@@ -98,14 +98,6 @@ class TransactionIndex:
         finally:
             file.close()
 
-    def sync(self) -> None:
-        if self._exists:
-            file = self._disk.open(self.path, create=False)
-            try:
-                file.sync()
-            finally:
-                file.close()
-
     @property
     def exists(self) -> bool:
         return self._exists

@@ -14,7 +14,7 @@ def truncate_to(log: PartitionLog, offset: int) -> bool:
     """Remove the batches that reach `offset` or beyond; the log then ends at `offset`."""
     assert offset >= 0, "a log cannot end before it begins"
     if offset >= log.log_end_offset:
-        log.epochs.truncate_from_end(log.log_end_offset)
+        log.cut_epochs(log.log_end_offset)
         return False
     if log.segments[0].base_offset > offset:
         truncate_fully(log, offset, None)
@@ -23,8 +23,10 @@ def truncate_to(log: PartitionLog, offset: int) -> bool:
     index = log.segments.index(kept)
     log.ensure_indexes(kept)
     position = kept.locate(offset)
-    drop_segments(log, log.segments[index + 1 :])
+    drop_segments(log, log.segments[:index:-1])
     kept.truncate(kept.size if position is None else position, offset, log.clock.now_ms())
+    # Without this a power cut could bring back what was cut off, behind what is written next.
+    kept.file.sync()
     log.snapshots.remove_after(offset)
     log.truncated(offset)
     return True
@@ -32,7 +34,7 @@ def truncate_to(log: PartitionLog, offset: int) -> bool:
 
 def truncate_fully(log: PartitionLog, offset: int, log_start_offset: int | None) -> None:
     """Remove everything; the log is empty and begins and ends at `offset` (or begins at `log_start_offset`)."""
-    drop_segments(log, list(log.segments))
+    drop_segments(log, log.segments[::-1])
     for snapshot in list(log.snapshots.offsets):
         log.snapshots.remove(snapshot)
     log.epochs.clear()
