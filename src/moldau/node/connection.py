@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from moldau.node.buffers import FIRST_ALLOCATION_BYTES, BufferPool
 from moldau.ports import Buffer, Pending
@@ -75,8 +75,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
     # ---- the event loop's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        # uvloop's transports are none of asyncio's classes, only their look-alikes.
+        self.transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES, low=WRITE_BUFFER_LOW_BYTES)
         client = self._listener.admit(self)
         if client is None:

@@ -199,6 +199,7 @@ class Node:
             cluster_id=self.cluster_id,
             clock=self._clock,
             background=self._background,
+            disk=self._disk,
             random=self._random,
             config=config,
             partitions=self._partitions,
