@@ -1,0 +1,11 @@
+"""Every row of the comparison, in the order in which it is measured and shown.
+
+To add one: write a `Row` in a module here, put it in that module's ROWS, and name the module below.
+"""
+
+from __future__ import annotations
+
+from benchmarks.row import Row
+from benchmarks.rows import java_tools, latency, many_partitions, throughput
+
+ROWS: tuple[Row, ...] = (*throughput.ROWS, *many_partitions.ROWS, *latency.ROWS, *java_tools.ROWS)
