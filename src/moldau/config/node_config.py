@@ -102,22 +102,25 @@ class NodeConfig(TypedSettings):
         """The settings under dynamic changes: static, below the cluster-wide ones, below this broker's own.
 
         What may not be changed that way raises ConfigError. With `ignore_invalid`, for changes that are stored
-        already and must not stop a node, it is left out and named in `warnings` instead.
+        already and must not stop a node, it is left out and named in `warnings` instead; if the rest is still no
+        configuration, the settings stay as they are.
         """
         from moldau.config.dynamic import acceptable_overrides, check_change, check_overrides
 
-        notes: list[str] = []
-        if ignore_invalid:
-            default_overrides, default_notes = acceptable_overrides(default_overrides, per_broker=False)
-            broker_overrides, broker_notes = acceptable_overrides(broker_overrides, per_broker=True)
-            notes = [*default_notes, *broker_notes]
-        else:
+        if not ignore_invalid:
             check_overrides(default_overrides, per_broker=False)
             check_overrides(broker_overrides, per_broker=True)
-        changed = NodeConfig(self.static, default_overrides, broker_overrides)
-        if not ignore_invalid:
+            changed = NodeConfig(self.static, default_overrides, broker_overrides)
             check_change(self, changed)
-        changed.warnings += tuple(notes)
+            return changed
+        default_overrides, notes = acceptable_overrides(default_overrides, per_broker=False)
+        broker_overrides, more_notes = acceptable_overrides(broker_overrides, per_broker=True)
+        try:
+            changed = NodeConfig(self.static, default_overrides, broker_overrides)
+        except ConfigError as error:
+            changed = NodeConfig(self.static, self.dynamic_default, self.dynamic_broker)
+            more_notes.append(f"the stored settings cannot be applied: {error}")
+        changed.warnings += (*notes, *more_notes)
         return changed
 
     def changes_from(self, older: NodeConfig) -> frozenset[str]:
