@@ -192,11 +192,12 @@ def _broker_entry(
     key = BROKER_KEYS.get(name) or DYNAMIC_ONLY_KEYS.get(name)
     typed = key or BROKER_KEYS.get(base_of_listener_key(name) or "")
     sensitive = typed is None or typed.sensitive
-    value = None
-    if not sensitive:
-        value = text
-        if text is None:
-            value = render(config[name]) if name in BROKER_KEYS and not _custom(name) else config.original(name)
+    if sensitive:
+        value = None
+    elif text is None and name in BROKER_KEYS and not BROKER_KEYS[name].internal:
+        value = render(config[name])
+    else:
+        value = config.original(name) if text is None else text  # custom and internal ones as they were written
     return _described(
         key,
         name,
@@ -207,11 +208,6 @@ def _broker_entry(
         type_=typed.type if typed is not None else ConfigType.UNKNOWN,
         read_only=key is None or key.update_mode == "read-only",
     )
-
-
-def _custom(name: str) -> bool:
-    """Internal keys are no settings anyone should know of; where one is set it is reported as it was written."""
-    return BROKER_KEYS[name].internal
 
 
 def _broker_chain(config: NodeConfig, name: str, sensitive: bool) -> list[DescribedSynonym]:

@@ -43,7 +43,10 @@ _FOR_ALL_BROKERS: Final = frozenset({"max.connections", "max.connection.creation
 
 
 def check_overrides(overrides: Mapping[str, str], *, per_broker: bool) -> None:
-    """Raises ConfigError unless all of these may be stored, for one broker or (`per_broker` False) for all."""
+    """Raises ConfigError unless all of these may be stored, for one broker or (`per_broker` False) for all.
+
+    Kafka answers INVALID_REQUEST, not INVALID_CONFIG, to whatever is refused for a broker.
+    """
     _refuse(overrides, _is_fixed, "Cannot update these configs dynamically")
     _refuse(
         overrides,
