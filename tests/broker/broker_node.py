@@ -31,12 +31,17 @@ from moldau.protocol.generated.wire.create_topics_request import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from moldau.protocol.generated.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from moldau.protocol.generated.wire.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from moldau.quorum.bootstrap import read_bootstrap
 from moldau.quorum.format import FormatRequest, existing_directories, format_storage
 from moldau.quorum.meta_properties import new_uuid
 from moldau.quorum.metadata_log import MetadataLog, MetadataLogSettings
 from moldau.quorum.quorum import Quorum
 from moldau.quorum.voters import Voter, VoterEndpoint, own_kraft_versions
+from moldau.records.batch import iter_batches
+from moldau.records.builder import build_batch
+from moldau.records.record import Record, read_records
 from moldau.replication.log_settings import log_config
 from moldau.replication.partition_table import PartitionTable
 from moldau.testing.clock import VirtualClock
@@ -277,3 +282,104 @@ def decoded(spec: Any, version: int, correlation_id: int, buffers: list[Any]) ->
 
 def settings(**values: str) -> Mapping[str, str]:
     return {name.replace("_", "."): value for name, value in values.items()}
+
+
+# ---- records
+
+
+def batch(
+    *values: bytes | tuple[bytes | None, bytes | None],
+    timestamp: int = 1_700_000_000_000,
+    codec: int = 0,
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+    transactional: bool = False,
+) -> bytes:
+    """One record batch as a client sends it; a value alone has no key."""
+    records = [
+        Record(offset, timestamp + offset, *(value if isinstance(value, tuple) else (None, value)), ())
+        for offset, value in enumerate(values)
+    ]
+    return build_batch(
+        records,
+        codec=codec,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=transactional,
+    )
+
+
+def produce_request(
+    topic: str | bytes, *records: bytes | None, version: int, acks: int = -1, timeout_ms: int = 1000, first: int = 0
+) -> ProduceRequest:
+    """One batch for each of the topic's partitions from `first` on; the topic by id from version 13 on."""
+    partitions = [PartitionProduceData(index=first + i, records=each) for i, each in enumerate(records)]
+    data = TopicProduceData(partition_data=partitions)
+    if version >= 13:
+        assert isinstance(topic, bytes)
+        data.topic_id = topic
+    else:
+        assert isinstance(topic, str)
+        data.name = topic
+    return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[data])
+
+
+def fetch_request(
+    topic: str | bytes,
+    *offsets: int,
+    version: int,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 50 << 20,
+    partition_max_bytes: int = 1 << 20,
+    session: tuple[int, int] = (0, -1),
+    isolation_level: int = 0,
+    leader_epoch: int = -1,
+    last_fetched_epoch: int = -1,
+    first: int = 0,
+) -> FetchRequest:
+    """A fetch of the topic's partitions from `first` on, each from one of the offsets."""
+    partitions = [
+        FetchPartition(
+            partition=first + i,
+            current_leader_epoch=leader_epoch,
+            fetch_offset=offset,
+            last_fetched_epoch=last_fetched_epoch,
+            partition_max_bytes=partition_max_bytes,
+        )
+        for i, offset in enumerate(offsets)
+    ]
+    wanted = FetchTopic(partitions=partitions)
+    if version >= 13:
+        assert isinstance(topic, bytes)
+        wanted.topic_id = topic
+    else:
+        assert isinstance(topic, str)
+        wanted.topic = topic
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=isolation_level,
+        session_id=session[0] if version >= 7 else 0,
+        session_epoch=session[1] if version >= 7 else -1,
+        topics=[wanted] if partitions else [],
+    )
+
+
+def records_of(fetched: Any) -> list[Record]:
+    """All records in a fetched buffer."""
+    data = bytes(fetched or b"")
+    found: list[Record] = []
+    position = 0
+    for header in iter_batches(data):
+        found += read_records(data[position : position + header.size])
+        position += header.size
+    assert position == len(data), "a fetch gives whole batches"
+    return found
+
+
+def values_of(fetched: Any) -> list[bytes | None]:
+    return [record.value for record in records_of(fetched)]

@@ -138,7 +138,10 @@ class _Fetch:
                 if self._replica_id >= 0:
                     self._refuse_strangers(partition)
                 limit = min(asked.max_bytes, budget - total)
-                self._read_one(read, partition.log, asked, limit, min_one=total == 0)
+                more = self._read_one(read, partition.log, asked, limit, min_one=total == 0)
+                if more and limit < asked.max_bytes:
+                    # The answer is full: what else there is must not keep it waiting.
+                    urgent = True
             except ApiError as error:
                 read.failed(error.code)
                 urgent = True
@@ -175,7 +178,8 @@ class _Fetch:
 
     def _read_one(
         self, read: PartitionRead, log: PartitionLog, asked: FetchPartition, limit: int, *, min_one: bool
-    ) -> None:
+    ) -> bool:
+        """Read what one partition has; whether it has more."""
         read.high_watermark = high_watermark = log.high_watermark
         read.last_stable = last_stable = log.last_stable_offset
         read.log_start = log.log_start_offset
@@ -184,19 +188,20 @@ class _Fetch:
         if self.committed_only:
             read.aborted = []
         if asked.last_fetched_epoch >= 0 and self._diverged(read, log, asked):
-            return
+            return False
         if offset >= upper or offset < read.log_start:
             if not read.log_start <= offset <= log.log_end_offset:
                 raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
-            return
+            return False
         if limit <= 0 and not min_one:
-            return
+            return True
         data = log.read(offset, limit, max_offset=upper, min_one_message=min_one)
         if data.size:
             read.records = data.buffers
             read.size = data.size
             if self.committed_only:
                 read.aborted = log.collect_aborted(offset, data.next_offset)
+        return data.next_offset < upper
 
     def _diverged(self, read: PartitionRead, log: PartitionLog, asked: FetchPartition) -> bool:
         """Whether the reader's log parted from this one before the offset it asks for."""
