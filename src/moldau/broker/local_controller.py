@@ -18,11 +18,14 @@ from moldau.protocol.generated.wire.describe_quorum_response import (
     ReplicaState,
     TopicData,
 )
+from moldau.protocol.uuids import ZERO_UUID
 from moldau.protocol.wire import WireMessage
 from moldau.quorum.leader import Leader
 from moldau.quorum.quorum import Quorum
 
 METADATA_TOPIC: Final = "__cluster_metadata"
+# From this version of DescribeQuorum on voters are known by directory as well, and come with their addresses.
+_DIRECTORIES_SINCE: Final = 2
 _SERVED: Final = frozenset({ApiKey.DESCRIBE_QUORUM, *(cast(type[WireMessage], each).API_KEY for each in HANDLERS)})
 
 
@@ -39,7 +42,7 @@ class LocalController:
 
     def ask(self, request: Any, api_version: int, principal: str) -> Pending[Any]:
         if isinstance(request, DescribeQuorumRequest):
-            return Pending.of(self._describe_quorum(request))
+            return Pending.of(self._describe_quorum(request, api_version))
         return self._controller.handle(request, api_version, principal)
 
     def committed_offset(self) -> int:
@@ -47,7 +50,7 @@ class LocalController:
 
     # ---- DescribeQuorum
 
-    def _describe_quorum(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    def _describe_quorum(self, request: DescribeQuorumRequest, version: int) -> DescribeQuorumResponse:
         asked = [(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions]
         if asked != [(METADATA_TOPIC, 0)]:
             return _unknown_partitions(request)
@@ -55,6 +58,7 @@ class LocalController:
         if not isinstance(leader, Leader):
             return DescribeQuorumResponse(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
         voters = leader.voters.values()
+        names_directories = version >= _DIRECTORIES_SINCE
         now = self._clock.now_ms()
         partition = PartitionData(
             partition_index=0,
@@ -65,7 +69,7 @@ class LocalController:
             current_voters=[
                 ReplicaState(
                     replica_id=voter.id,
-                    replica_directory_id=voter.directory_id,
+                    replica_directory_id=voter.directory_id if names_directories else ZERO_UUID,
                     log_end_offset=leader.end_of(voter.id),
                     last_fetch_timestamp=now if voter.id == self._quorum.node_id else -1,
                     last_caught_up_timestamp=now if voter.id == self._quorum.node_id else -1,
@@ -80,7 +84,7 @@ class LocalController:
         return DescribeQuorumResponse(
             error_message=None,
             topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
-            nodes=nodes,
+            nodes=nodes if names_directories else [],
         )
 
 
