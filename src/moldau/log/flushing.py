@@ -14,8 +14,8 @@ from moldau.log.config import LONG_MAX, LogConfig
 from moldau.ports import File, Timer
 
 if TYPE_CHECKING:
-    from moldau.log.segment import Segment
     from moldau.log.partition_log import PartitionLog
+    from moldau.log.segment import Segment
 
 Done = Callable[[OSError | None], None]
 

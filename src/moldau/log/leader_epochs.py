@@ -7,6 +7,7 @@ epoch, so what a crash loses is found again when the log is recovered; `write` m
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Iterable
 
 from moldau.log.checkpoints import parse_lines, render_lines
 from moldau.ports import Disk
@@ -18,11 +19,15 @@ NO_OFFSET = -1
 class LeaderEpochs:
     """Epochs and their first offsets, both increasing. The file is read at the first question."""
 
-    __slots__ = ("_dirty", "_disk", "_epochs", "_loaded", "_starts", "path")
+    __slots__ = ("_dirty", "_disk", "_epochs", "_from_batches", "_loaded", "_starts", "path")
 
-    def __init__(self, disk: Disk, path: str, *, exists: bool) -> None:
+    def __init__(
+        self, disk: Disk, path: str, *, exists: bool, from_batches: Callable[[], Iterable[tuple[int, int]]]
+    ) -> None:
+        """`from_batches` gives (epoch, base offset) of every batch, for when the file cannot be read."""
         self._disk = disk
         self.path = path
+        self._from_batches = from_batches
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self._loaded = not exists
@@ -32,12 +37,15 @@ class LeaderEpochs:
         if not self._loaded:
             self._loaded = True
             try:
-                data = self._disk.read_bytes(self.path)
+                entries = [(int(epoch), int(start)) for epoch, start in parse_lines(self._disk.read_bytes(self.path), 2)]
             except FileNotFoundError:
-                data = b""
-            for epoch, start in parse_lines(data, 2):
-                self._epochs.append(int(epoch))
-                self._starts.append(int(start))
+                entries = []
+            except ValueError:
+                for epoch, start in self._from_batches():
+                    self.assign(epoch, start)
+                return self._epochs
+            self._epochs = [epoch for epoch, _ in entries]
+            self._starts = [start for _, start in entries]
         return self._epochs
 
     @property

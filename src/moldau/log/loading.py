@@ -7,7 +7,9 @@ synced and cuts the log before the first damaged one. It never removes a whole b
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from moldau.log.config import LogConfig
 from moldau.log.errors import CorruptIndex
@@ -84,9 +86,6 @@ class _Loader:
         self.config = config
         self.names = names
         self.now = clock.now_ms()
-        self.epochs = LeaderEpochs(
-            disk, f"{directory}/{LEADER_EPOCH_CHECKPOINT}", exists=LEADER_EPOCH_CHECKPOINT in names
-        )
         bases: list[int] = []
         snapshot_offsets: list[int] = []
         for entry in names:
@@ -100,6 +99,12 @@ class _Loader:
         bases.sort()
         self.snapshots = ProducerSnapshots(disk, directory, snapshot_offsets)
         self.segments = [self._segment(base) for base in bases]
+        self.epochs = LeaderEpochs(
+            disk,
+            f"{directory}/{LEADER_EPOCH_CHECKPOINT}",
+            exists=LEADER_EPOCH_CHECKPOINT in names,
+            from_batches=partial(_epochs_of, self.segments),
+        )
 
     def _segment(self, base: int) -> Segment:
         path = f"{self.directory}/{file_name(base, LOG_SUFFIX)}"
@@ -282,6 +287,13 @@ class _Loader:
             if segment.base_offset in self.snapshots.offsets:
                 self.snapshots.remove(segment.base_offset)
         del self.segments[index + 1 :]
+
+
+def _epochs_of(segments: list[Segment]) -> Iterator[tuple[int, int]]:
+    for segment in segments:
+        for _, batch in segment.scan():
+            header = BatchHeader(batch)
+            yield header.partition_leader_epoch, header.base_offset
 
 
 def _clear_leftovers(disk: Disk, directory: str, names: list[str]) -> list[str]:

@@ -100,6 +100,9 @@ class Segment:
         segment._file = disk.open(segment.path(LOG_SUFFIX), preallocate=preallocate)
         if segment._file.size():
             segment._file.truncate(0)
+        # Empty indexes say that there is nothing to index yet; Apache's broker takes missing ones for damage.
+        for index in (segment.offset_index, segment.time_index):
+            disk.open(index.path).close()
         return segment
 
     def path(self, suffix: str) -> str:
@@ -136,12 +139,15 @@ class Segment:
             self.max_timestamp_offset = last_offset
 
     def resolve_timestamps(self) -> None:
-        """Make `max_timestamp` the whole segment's."""
+        """Make `max_timestamp` the whole segment's; raises CorruptIndex when the time index is not to be believed."""
         if not self._timestamps_known:
-            self._timestamps_known = True
             last = self.time_index.last()
-            if last is not None and last[0] >= self.max_timestamp:
-                self.max_timestamp, self.max_timestamp_offset = last[0], last[1] + self.base_offset
+            if last is not None:
+                if last[0] >= self.max_timestamp:
+                    self.max_timestamp, self.max_timestamp_offset = last[0], last[1] + self.base_offset
+            elif self.max_timestamp < 0 and (self.resolve_first_timestamp() or -1) >= 0:
+                raise CorruptIndex(f"{self.time_index.path} is empty, but the batches have timestamps")
+            self._timestamps_known = True
 
     def largest_timestamp(self) -> int:
         """What retention by time looks at: the youngest record, or the file's age when no record has a timestamp."""
@@ -243,6 +249,7 @@ class Segment:
         """Raises CorruptIndex when an index file is missing or cannot belong to this segment."""
         self.offset_index.check(self.size)
         self.time_index.check()
+        self.resolve_timestamps()
 
     def ensure_indexes(self, interval: int) -> bool:
         """Make sure the index files can be used, making them again when they cannot; whether that was needed."""
