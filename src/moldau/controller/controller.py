@@ -16,7 +16,9 @@ from moldau.config.node_config import NodeConfig
 from moldau.controller.activation import activation_records
 from moldau.controller.brokers import fence_expired
 from moldau.controller.decision import Situation
+from moldau.controller.elections import elect_uncleanly, rebalance_leaders
 from moldau.controller.handlers import HANDLERS, Handler
+from moldau.controller.periodic import Periodic
 from moldau.controller.sessions import BrokerSessions
 from moldau.controller.state import ControllerState
 from moldau.metadata.features import LATEST_METADATA_VERSION, TRANSACTIONS_SINCE, supported_features
@@ -26,6 +28,7 @@ from moldau.ports import Clock, Pending, Timer
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.generated.metadata.begin_transaction_record import BeginTransactionRecord
 from moldau.protocol.generated.metadata.end_transaction_record import EndTransactionRecord
+from moldau.protocol.generated.metadata.no_op_record import NoOpRecord
 from moldau.protocol.wire import WireMessage
 from moldau.quorum.encoding import encode_records, fits_one_batch
 from moldau.quorum.quorum import Quorum
@@ -65,6 +68,8 @@ class Controller:
         self._in_flight: Pending[ErrorCode] | None = None
         self._appends = 0
         self._expiry: Timer | None = None
+        self._periodic: list[Periodic] = []
+        self._offset_when_idle = -1
 
     @property
     def is_active(self) -> bool:
@@ -87,6 +92,23 @@ class Controller:
         if records:
             self._append(self._state, records)
         self._watch_sessions()
+        self._periodic = self._tasks(self._config())
+        for task in self._periodic:
+            task.start()
+
+    def _tasks(self, config: NodeConfig) -> list[Periodic]:
+        tasks = [
+            Periodic(self._clock, config.integer("metadata.max.idle.interval.ms"), self._show_life),
+            Periodic(
+                self._clock,
+                config.integer("unclean.leader.election.interval.ms"),
+                lambda: self._decide_by_itself(elect_uncleanly),
+            ),
+        ]
+        if config.flag("auto.leader.rebalance.enable"):
+            interval_ms = config.integer("leader.imbalance.check.interval.seconds") * 1000
+            tasks.append(Periodic(self._clock, interval_ms, lambda: self._decide_by_itself(rebalance_leaders)))
+        return tasks
 
     def resign(self) -> None:
         self._state = None
@@ -95,6 +117,9 @@ class Controller:
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
+        for task in self._periodic:
+            task.stop()
+        self._periodic = []
 
     # ---- requests
 
@@ -150,8 +175,9 @@ class Controller:
         level = state.metadata_version or LATEST_METADATA_VERSION
         values = encode_records(records, level)
         if not fits_one_batch(values) and level >= TRANSACTIONS_SINCE:
-            records = [BeginTransactionRecord(name="Large decision"), *records, EndTransactionRecord()]
-            values = encode_records(records, level)
+            begin, end = BeginTransactionRecord(name="Large decision"), EndTransactionRecord()
+            first, last = encode_records([begin, end], level)
+            records, values = [begin, *records, end], [first, *values, last]
         state.replay(records, self._quorum.next_offset)
         committed: Pending[ErrorCode] = Pending()
         self._in_flight = committed
@@ -168,6 +194,21 @@ class Controller:
 
     def _is_published(self) -> bool:
         return self._loader.image.offset == self._quorum.next_offset - 1
+
+    # ---- what nobody asked for
+
+    def _decide_by_itself(self, decide: Callable[[Situation], Sequence[MetadataRecord]]) -> None:
+        situation = self._situation(api_version=0)
+        records = decide(situation)
+        if records:
+            self._append(situation.state, records)
+
+    def _show_life(self) -> None:
+        """While nothing happens, a record from time to time shows the other nodes that they are up to date."""
+        others = len(self._quorum.voters) > 1 or any(broker != self._node_id for broker in self._loader.image.brokers)
+        if others and self._offset_when_idle == self._quorum.next_offset:
+            self._decide_by_itself(lambda _: [NoOpRecord()])
+        self._offset_when_idle = self._quorum.next_offset
 
     # ---- sessions
 

@@ -44,17 +44,22 @@ def _changed(
     remove: int | None = None,
     uncleanly: bool = False,
 ) -> Iterator[MetadataRecord]:
-    for topic, index, partition in s.state.partitions():
-        if not where(partition):
+    for topic in s.state.topics.values():
+        concerned = [index for index, partition in topic.partitions.items() if where(partition)]
+        if not concerned:
             continue
-        change = change_of(s, topic, index, is_alive)
-        if remove is not None:
-            change.isr = without(partition.isr, remove)
-            if uncleanly:
-                change.unclean_shutdown = (remove,)
-        record = change.build()
-        if record is not None:
-            yield record
+        min_isr = effective_min_isr(s, topic.name)
+        election = Election.UNCLEAN if unclean_allowed(s, topic.name) else Election.ONLINE
+        for index in concerned:
+            change = PartitionChange(s.state, topic, index, min_isr=min_isr, is_alive=is_alive)
+            change.election = election
+            if remove is not None:
+                change.isr = without(change.isr, remove)
+                if uncleanly:
+                    change.unclean_shutdown = (remove,)
+            record = change.build()
+            if record is not None:
+                yield record
 
 
 def broker_leaves(s: Situation, broker_id: int) -> Iterable[MetadataRecord]:

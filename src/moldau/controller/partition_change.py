@@ -111,7 +111,10 @@ class PartitionChange:
             return
         merged = [replica for replica in self.replicas if replica not in self.removing]
         in_sync = [replica for replica in self.isr if replica in merged]
-        if not merged or not in_sync or not set(self.adding) <= set(self.isr):
+        if not merged or not in_sync or not set(self.adding) <= set(in_sync):
+            return
+        if len(self.adding) < len(self.removing) and not set(merged) <= set(in_sync):
+            # Fewer replicas than before: all that stay must be in sync, or the removal could lose the rest.
             return
         self.replicas, self.isr = merged, in_sync
         self.removing, self.adding = [], []
