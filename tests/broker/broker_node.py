@@ -49,6 +49,7 @@ from moldau.testing.disk import SimulatedDisk
 
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 HOST, PORT = "broker.example", 9092
+HEARTBEAT_MS = 2000
 CONTROLLER = ("controller.example", 9093)
 
 
@@ -153,6 +154,7 @@ class SimulatedNode:
         self.quorum.add_leadership_listener(controller)
         self.quorum.start()
         self._register()
+        self._keep_alive()
         self.client = Client(self)
 
     def _fail(self, failure: object) -> None:
@@ -193,6 +195,16 @@ class SimulatedNode:
         )
         assert self.ask(controller, 0).error_code == 0
         self.heartbeat()
+
+    def _keep_alive(self) -> None:
+        incarnation_id = self.incarnation_id
+
+        def beat() -> None:
+            if self.incarnation_id == incarnation_id:
+                self.heartbeat()
+                self.clock.call_later(HEARTBEAT_MS, beat)
+
+        self.clock.call_later(HEARTBEAT_MS, beat)
 
     def heartbeat(self) -> Any:
         request = BrokerHeartbeatRequest(
