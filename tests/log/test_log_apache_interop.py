@@ -71,19 +71,19 @@ def described(log: PartitionLog) -> list[str]:
     log.high_watermark = log.log_end_offset
     lines = [f"end {log.log_end_offset}", f"stable {log.last_stable_offset}"]
     lines.append("epochs " + ",".join(f"{epoch}@{start}" for epoch, start in log.epochs.entries()))
-    for entry in sorted(log.active_producers(), key=lambda entry: entry.producer_id):
-        lines.append(
-            f"producer {entry.producer_id} {entry.epoch} {entry.last_sequence} {entry.coordinator_epoch} "
-            f"{entry.transaction_start}"
-        )
+    lines += [
+        f"producer {entry.producer_id} {entry.epoch} {entry.last_sequence} {entry.coordinator_epoch} "
+        f"{entry.transaction_start}"
+        for entry in log.active_producers()
+    ]
     offset = log.log_start_offset
     while offset < log.last_stable_offset:
         data = log.read(offset, 10_000, max_offset=log.last_stable_offset)
-        for header in iter_batches(data.records):
-            lines.append(
-                f"batch {header.base_offset} {header.last_offset} {header.partition_leader_epoch} "
-                f"{header.max_timestamp} {header.crc}"
-            )
+        lines += [
+            f"batch {header.base_offset} {header.last_offset} {header.partition_leader_epoch} "
+            f"{header.max_timestamp} {header.crc}"
+            for header in iter_batches(data.records)
+        ]
         offset = data.next_offset
     lines += [f"aborted {each[0]} {each[1]}" for each in log.collect_aborted(0, log.last_stable_offset)]
     return sorted(set(lines))
@@ -118,9 +118,7 @@ def test_apaches_log_opens_ours(tmp_path: Path, java: Callable[..., str], clean:
 
 
 @pytest.mark.parametrize(("clean", "end"), [(True, "close"), (False, "kill")])
-def test_ours_opens_what_apaches_log_wrote(
-    tmp_path: Path, java: Callable[..., str], clean: bool, end: str
-) -> None:
+def test_ours_opens_what_apaches_log_wrote(tmp_path: Path, java: Callable[..., str], clean: bool, end: str) -> None:
     directory = tmp_path / "orders-0"
     log = open_log(directory, clean=True)
     write_everything(log)

@@ -137,8 +137,8 @@ def test_gaps_between_batches_and_segments_are_stepped_over() -> None:
     assert [record.offset for record in read_all(world.log)] == [
         offset + i for offset in (0, 10, 20, 90, 92, 200, 300) for i in (0, 1)
     ]
-    for asked, given in ((2, 10), (21, 20), (22, 90), (94, 200), (250, 300)):
-        assert batches(world.log.read(asked, 10).records)[0][0].base_offset == given
+    for asked, got in ((2, 10), (21, 20), (22, 90), (94, 200), (250, 300)):
+        assert batches(world.log.read(asked, 10).records)[0][0].base_offset == got
     assert world.log.read(250, 1000, max_offset=260).size == 0
 
 

@@ -215,6 +215,16 @@ def test_a_new_directory_gets_its_topic_id() -> None:
     assert world.disk.read_bytes(world.path("partition.metadata")) == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
 
 
+def test_a_torn_topic_id_is_written_again() -> None:
+    world = World()
+    world.log.close()
+    whole = world.disk.read_bytes(world.path("partition.metadata"))
+    for torn in (b"", whole[:20]):
+        world.disk.write_atomically(world.path("partition.metadata"), torn)
+        world.open(clean=False)
+        assert world.disk.read_bytes(world.path("partition.metadata")) == whole
+
+
 # ---- producers and transactions after a crash
 
 
@@ -243,6 +253,23 @@ def test_producers_and_aborts_are_found_again() -> None:
         # A torn snapshot is skipped, an older one or the log itself is used.
         world.disk.open(world.path(name)).truncate(7)
     assert state(world.open(clean=False, recovery_point=60)) == expected
+
+
+@pytest.mark.parametrize("content", [b"\x00\x07" + bytes(32), b"\x00\x00" + b"\xff" * 32])
+def test_a_damaged_index_of_aborts_is_made_again(content: bytes) -> None:
+    world = World(segment_bytes=400, transaction_verification=False)
+    for i in range(12):
+        world.log.append_as_leader(produced(4, i, transactional=True), 0)
+        marker = build_end_transaction_marker(
+            committed=False, producer_id=4, producer_epoch=0, coordinator_epoch=1, timestamp=START_MS
+        )
+        world.log.append_own(marker, 0)
+    expected = world.log.collect_aborted(0, 24)
+    assert len(expected) == 12
+    for which in (0, 1, -1):
+        world.log.close()
+        world.disk.write_atomically(world.path(world.names(".txnindex")[which]), content)
+        assert world.open(clean=True).collect_aborted(0, 24) == expected
 
 
 # ---- the cost of a clean open

@@ -23,7 +23,17 @@ Done = Callable[[OSError | None], None]
 class Flusher:
     """The syncs of one partition's log."""
 
-    __slots__ = ("_completed", "_log", "_messages", "_ms", "_running", "_timer", "_waiting", "recovery_point")
+    __slots__ = (
+        "_completed",
+        "_log",
+        "_messages",
+        "_ms",
+        "_reaching",
+        "_running",
+        "_timer",
+        "_waiting",
+        "recovery_point",
+    )
 
     def __init__(self, log: PartitionLog, recovery_point: int) -> None:
         self._log = log
@@ -32,6 +42,8 @@ class Flusher:
         # Segments that were rolled and whose indexes may not be on the disk yet.
         self._completed: list[Segment] = []
         self._running = False
+        # The recovery point once the sync under way has ended.
+        self._reaching = recovery_point
         self._waiting: list[Done] = []
         self._messages = LONG_MAX
         self._ms = LONG_MAX
@@ -114,13 +126,13 @@ class Flusher:
 
     def _start(self) -> None:
         waiting, self._waiting = self._waiting, []
-        upto = self._log.log_end_offset
+        self._reaching = self._log.log_end_offset
         self._running = True
         try:
             self._before_sync()
             files = self._files()
         except OSError as error:
-            self._finish(upto, waiting, error)
+            self._finish(waiting, error)
             return
         left = len(files)
         failure: OSError | None = None
@@ -130,14 +142,14 @@ class Flusher:
             left -= 1
             failure = failure or error
             if left == 0:
-                self._finish(upto, waiting, failure)
+                self._finish(waiting, failure)
 
         for file, passing in files:
             file.sync(synced)
             if passing:
                 file.close()
 
-    def _finish(self, upto: int, waiting: list[Done], error: OSError | None) -> None:
+    def _finish(self, waiting: list[Done], error: OSError | None) -> None:
         self._running = False
         log = self._log
         if error is not None:
@@ -147,7 +159,7 @@ class Flusher:
         elif log.failure is not None:
             error = log.failure.cause
         else:
-            self._reached(min(upto, log.log_end_offset))
+            self._reached(self._reaching)
         for done in waiting:
             done(error)
         if self._waiting and not self._running:
@@ -165,6 +177,8 @@ class Flusher:
 
     def truncated(self, end_offset: int) -> None:
         self.recovery_point = min(self.recovery_point, end_offset)
+        # A sync under way covers nothing of what is written after the cut.
+        self._reaching = min(self._reaching, end_offset)
         self._log.flush_point_moved(self.next_offset)
 
     def stop(self) -> None:

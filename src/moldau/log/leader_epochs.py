@@ -37,7 +37,8 @@ class LeaderEpochs:
         if not self._loaded:
             self._loaded = True
             try:
-                entries = [(int(epoch), int(start)) for epoch, start in parse_lines(self._disk.read_bytes(self.path), 2)]
+                lines = parse_lines(self._disk.read_bytes(self.path), 2)
+                entries = [(int(epoch), int(start)) for epoch, start in lines]
             except FileNotFoundError:
                 entries = []
             except ValueError:

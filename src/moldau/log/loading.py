@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from moldau.log.checkpoints import CheckpointError
 from moldau.log.config import LogConfig
 from moldau.log.errors import CorruptIndex
 from moldau.log.leader_epochs import LeaderEpochs
@@ -28,11 +29,10 @@ from moldau.log.names import (
     offset_in_name,
 )
 from moldau.log.offset_index import MAX_RELATIVE_OFFSET
-from moldau.log.partition_metadata import write_partition_metadata
+from moldau.log.partition_metadata import read_partition_metadata, write_partition_metadata
 from moldau.log.producer_state import ProducerState
 from moldau.log.segment import Segment
-from moldau.log.snapshots import ProducerSnapshots, replay_segment
-from moldau.log.transaction_index import AbortedTransaction
+from moldau.log.snapshots import ProducerSnapshots, replay_and_index, replay_segment
 from moldau.ports import Clock, Disk
 from moldau.records.batch import BatchHeader
 
@@ -69,10 +69,21 @@ def load_log(
         names = []
     if any(entry.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)) for entry in names):
         names = _clear_leftovers(disk, directory, names)
-    if topic_id is not None and PARTITION_METADATA not in names:
-        write_partition_metadata(disk, f"{directory}/{PARTITION_METADATA}", topic_id, sync=False)
+    if topic_id is not None and (PARTITION_METADATA not in names or not clean_shutdown):
+        _write_topic_id(disk, f"{directory}/{PARTITION_METADATA}", topic_id)
     loader = _Loader(disk, clock, directory, name, config, set(names))
     return loader.load(recovery_point, log_start_offset, clean_shutdown)
+
+
+def _write_topic_id(disk: Disk, path: str, topic_id: bytes) -> None:
+    """Say which topic the directory belongs to, unless it does. Not synced: nothing else in a new directory is."""
+    try:
+        if read_partition_metadata(disk, path) is not None:
+            return
+    except CheckpointError:
+        # Cut by a crash right after the directory was made.
+        pass
+    write_partition_metadata(disk, path, topic_id, sync=False)
 
 
 class _Loader:
@@ -263,14 +274,7 @@ class _Loader:
                 break
             segment.index_batch(batch, position, interval)
             self.epochs.assign(header.partition_leader_epoch, header.base_offset)
-            completed = producers.replay(header, batch)
-            if completed is not None:
-                if completed.aborted:
-                    stable = producers.last_stable_offset(completed)
-                    segment.transactions.append(
-                        AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
-                    )
-                producers.complete(completed)
+            replay_and_index(producers, segment, header, batch)
             expected = header.next_offset
             valid = position + header.size
         if valid < segment.size:

@@ -486,6 +486,9 @@ class PartitionLog(ReadableLog):
         """The log was cut: what producers wrote must be found out again."""
         self._producers = None
 
+    def rebuild_transactions(self, segment: Segment) -> None:
+        self.snapshots.rebuild_transactions(self.name, self.segments, segment, self.clock.now_ms(), self.config)
+
     def active_producers(self) -> list[ProducerEntry]:
         return list(self.producers.producers.values())
 

@@ -9,6 +9,7 @@ too early and the same read covers it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable
 from operator import attrgetter
@@ -54,7 +55,7 @@ class TimestampedOffset(NamedTuple):
     leader_epoch: int
 
 
-class ReadableLog:
+class ReadableLog(ABC):
     """Segments, offsets and how to find things in them."""
 
     __slots__ = (
@@ -376,6 +377,10 @@ class ReadableLog:
 
     # ---- aborted transactions
 
+    @abstractmethod
+    def rebuild_transactions(self, segment: Segment) -> None:
+        """Make a damaged index of aborted transactions again; only a log that knows its producers can."""
+
     def collect_aborted(self, start: int, upto: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions that have records in [start, upto)."""
         return self.guarded(lambda: self._collect_aborted(start, upto))
@@ -385,7 +390,11 @@ class ReadableLog:
         first = self.segment_of(start)
         # Markers stand at or after the records they end, so earlier segments cannot matter.
         for segment in self.segments[self.segments.index(first) :]:
-            aborted, complete = segment.transactions.collect(start, upto)
+            try:
+                aborted, complete = segment.transactions.collect(start, upto)
+            except CorruptIndex:
+                self.rebuild_transactions(segment)
+                aborted, complete = segment.transactions.collect(start, upto)
             found += [(each.producer_id, each.first_offset) for each in aborted]
             if complete:
                 break

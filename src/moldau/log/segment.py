@@ -94,9 +94,20 @@ class Segment:
 
     @classmethod
     def create(
-        cls, disk: Disk, directory: str, base_offset: int, *, now_ms: int, preallocate: int = 0, jitter_ms: int = 0
+        cls,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        *,
+        now_ms: int,
+        preallocate: int = 0,
+        jitter_ms: int = 0,
+        suffix: str = "",
     ) -> Segment:
-        segment = cls(disk, directory, base_offset, 0, fresh=True, created_ms=now_ms, roll_jitter_ms=jitter_ms)
+        """A new, empty segment; files of that name are overwritten."""
+        segment = cls(
+            disk, directory, base_offset, 0, fresh=True, suffix=suffix, created_ms=now_ms, roll_jitter_ms=jitter_ms
+        )
         segment._file = disk.open(segment.path(LOG_SUFFIX), preallocate=preallocate)
         if segment._file.size():
             segment._file.truncate(0)

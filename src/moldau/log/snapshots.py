@@ -14,7 +14,8 @@ from moldau.log.names import SNAPSHOT_SUFFIX, file_name
 from moldau.log.producer_snapshot import decode_snapshot, encode_snapshot
 from moldau.log.producer_state import NO_OFFSET, ProducerState
 from moldau.log.segment import Segment
-from moldau.ports import Disk
+from moldau.log.transaction_index import AbortedTransaction
+from moldau.ports import Buffer, Disk
 from moldau.records.batch import BatchHeader
 
 
@@ -62,6 +63,18 @@ class ProducerSnapshots:
             replay_segment(producers, segment, offset or 0, config)
         return producers
 
+    def rebuild_transactions(
+        self, name: str, segments: Sequence[Segment], damaged: Segment, now_ms: int, config: LogConfig
+    ) -> None:
+        """Make a segment's index of aborted transactions again, from the batches and the snapshot before them."""
+        producers, offset = self.load(name, damaged.base_offset, now_ms, config)
+        for segment in segments:
+            if segment.base_offset < damaged.base_offset:
+                replay_segment(producers, segment, offset or 0, config)
+        damaged.transactions.clear()
+        for _, batch in damaged.scan():
+            replay_and_index(producers, damaged, BatchHeader(batch), batch)
+
     def remove(self, offset: int) -> None:
         self._disk.remove(self._path(offset))
         self.offsets.remove(offset)
@@ -87,3 +100,16 @@ def replay_segment(producers: ProducerState, segment: Segment, from_offset: int,
             completed = producers.replay(header, batch)
             if completed is not None:
                 producers.complete(completed)
+
+
+def replay_and_index(producers: ProducerState, segment: Segment, header: BatchHeader, batch: Buffer) -> None:
+    """Account for one batch of a segment whose index of aborted transactions is made again."""
+    completed = producers.replay(header, batch)
+    if completed is None:
+        return
+    if completed.aborted:
+        stable = producers.last_stable_offset(completed)
+        segment.transactions.append(
+            AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+        )
+    producers.complete(completed)
