@@ -35,7 +35,7 @@ def log_config(topic: TopicConfig, node: NodeConfig) -> LogConfig:
         min_compaction_lag_ms=topic.min_compaction_lag_ms,
         max_compaction_lag_ms=topic.max_compaction_lag_ms,
         delete_retention_ms=topic.delete_retention_ms,
-        producer_id_expiration_ms=node.int("producer.id.expiration.ms"),
+        producer_id_expiration_ms=node.integer("producer.id.expiration.ms"),
         transaction_verification=node.flag("transaction.partition.verification.enable"),
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.metadata.image import PartitionRegistration
+from moldau.ports import Buffer
 from moldau.protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
@@ -149,6 +150,18 @@ class Partition:
             log.flush(self._synced)
         else:
             self._advance(log, size)
+        return info
+
+    def append_own(self, batch: Buffer, *, transaction_version: int = 0) -> AppendInfo:
+        """Append what this broker wrote itself (a coordinator's records, a transaction marker)."""
+        if self.leader_id != self.node_id:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        log = self.log
+        info = log.append_own(batch, self.leader_epoch, transaction_version=transaction_version)
+        if log.needs_sync_to_commit:
+            log.flush(self._synced)
+        else:
+            self._advance(log, len(batch))
         return info
 
     def _synced(self, error: OSError | None) -> None:
