@@ -37,7 +37,8 @@ class OsFile:
         self._disk = disk
         self.path = path
         self.fd = fd
-        self.used = True
+        # Opening alone is no use yet: a file that is opened once in passing goes first.
+        self.used = False
         self.closed = False
         self._size = size
         self._name_is_durable = not created
@@ -260,15 +261,10 @@ class OsDisk:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             size = os.fstat(fd).st_size
-            data = os.read(fd, size + 1)
-            if len(data) <= size and not data:
-                return data
-            parts = [data]
-            while True:
-                more = os.read(fd, 1 << 20)
-                if not more:
-                    return b"".join(parts) if len(parts) > 1 else data
-                parts.append(more)
+            parts = [os.read(fd, size + 1)]
+            while parts[-1]:
+                parts.append(os.read(fd, 1 << 20))
+            return b"".join(parts)
         finally:
             os.close(fd)
 
