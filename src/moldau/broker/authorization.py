@@ -163,6 +163,11 @@ def _coordinator_keys(kind: int) -> Names:
     return names
 
 
+def _cluster_unless_transactional(request: Any) -> Iterator[str]:
+    if request.transactional_id is None:
+        yield CLUSTER_NAME
+
+
 def _config_resources(*kinds: int) -> Names:
     def names(request: Any) -> Iterator[str]:
         for resource in request.resources:
@@ -230,7 +235,10 @@ AUTHORIZATION: Final[Mapping[ApiKey, tuple[Rule, ...]]] = {
     ApiKey.DELETE_SHARE_GROUP_STATE: _CLUSTER_ACTION,
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _CLUSTER_ACTION,
     # Producers and transactions.
-    ApiKey.INIT_PRODUCER_ID: (Rule(Operation.WRITE, _TRANSACTION, _single("transactional_id")),),
+    ApiKey.INIT_PRODUCER_ID: (
+        Rule(Operation.WRITE, _TRANSACTION, _single("transactional_id")),
+        Rule(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER, _cluster_unless_transactional),
+    ),
     ApiKey.ADD_PARTITIONS_TO_TXN: (Rule(Operation.WRITE, _TRANSACTION, _single("v3_and_below_transactional_id")),),
     ApiKey.ADD_OFFSETS_TO_TXN: (Rule(Operation.WRITE, _TRANSACTION, _single("transactional_id")),),
     ApiKey.END_TXN: (Rule(Operation.WRITE, _TRANSACTION, _single("transactional_id")),),
