@@ -121,7 +121,9 @@ def test_epochs_are_cut_with_the_log() -> None:
     assert world.log.earliest_offset() == (-1, 5, 2)
 
 
-@pytest.mark.parametrize("content", [b"0\n1\n", b"0\n2\n1 0\n", b"1\n0\n", b"0\n1\n1 0 9\n", b"nonsense"])
+@pytest.mark.parametrize(
+    "content", [b"0\n1\n", b"0\n2\n1 0\n", b"1\n0\n", b"0\n1\n1 0 9\n", b"nonsense", b"", b"0\n1\n1 0"]
+)
 def test_a_damaged_epoch_checkpoint_does_not_stop_the_log(content: bytes) -> None:
     world = World()
     world.append(1, epoch=1)
@@ -129,5 +131,5 @@ def test_a_damaged_epoch_checkpoint_does_not_stop_the_log(content: bytes) -> Non
     world.log.close()
     path = world.path("leader-epoch-checkpoint")
     world.disk.write_atomically(path, content)
-    log = world.open(clean=False)
-    assert log.epochs.entries() == [(1, 0), (2, 1)]
+    for clean in (True, False):
+        assert world.open(clean=clean).epochs.entries() == [(1, 0), (2, 1)]

@@ -187,10 +187,10 @@ class Flusher:
             self._timer = None
 
     def flush_for_close(self) -> None:
+        # Ten thousand logs are closed at once, and nobody waits for more than the batches: epochs stand in them too.
+        self._log.epochs.write(sync=False)
         if self.recovery_point < self._log.log_end_offset:
             self._flush_now()
-        else:
-            self._before_sync()
 
 
 def _ignore(error: OSError | None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 
-from moldau.log.checkpoints import parse_lines, render_lines
+from moldau.log.checkpoints import CheckpointError, parse_lines, render_lines
 from moldau.ports import Disk
 
 NO_EPOCH = -1
@@ -37,7 +37,10 @@ class LeaderEpochs:
         if not self._loaded:
             self._loaded = True
             try:
-                lines = parse_lines(self._disk.read_bytes(self.path), 2)
+                data = self._disk.read_bytes(self.path)
+                if not data.endswith(b"\n"):
+                    raise CheckpointError(f"{self.path} is cut off")
+                lines = parse_lines(data, 2)
                 entries = [(int(epoch), int(start)) for epoch, start in lines]
             except FileNotFoundError:
                 entries = []
@@ -113,8 +116,8 @@ class LeaderEpochs:
         self._starts.clear()
         self._dirty = True
 
-    def write(self) -> None:
-        """Write the checkpoint if something changed since. Always synced: older epochs stand nowhere else."""
+    def write(self, *, sync: bool = True) -> None:
+        """Write the checkpoint if something changed since. A file that a power cut tore is noticed when it is read."""
         if self._dirty:
-            self._disk.write_atomically(self.path, render_lines(0, self.entries()))
+            self._disk.write_atomically(self.path, render_lines(0, self.entries()), sync=sync)
             self._dirty = False
