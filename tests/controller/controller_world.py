@@ -11,6 +11,9 @@ from moldau.metadata.delta import ImageDelta
 from moldau.metadata.features import VersionRange, supported_features
 from moldau.metadata.image import ClusterImage, PartitionRegistration
 from moldau.metadata.publisher import MetadataLoader
+from moldau.protocol.generated.wire import assign_replicas_to_dirs_request
+from moldau.protocol.generated.wire.assign_replicas_to_dirs_request import AssignReplicasToDirsRequest
+from moldau.protocol.generated.wire.assign_replicas_to_dirs_response import AssignReplicasToDirsResponse
 from moldau.protocol.generated.wire.broker_heartbeat_request import BrokerHeartbeatRequest
 from moldau.protocol.generated.wire.broker_heartbeat_response import BrokerHeartbeatResponse
 from moldau.protocol.generated.wire.broker_registration_request import BrokerRegistrationRequest, Feature, Listener
@@ -91,6 +94,12 @@ class ControllerWorld:
 
     def restart(self) -> None:
         self.quorum.shutdown()
+        self.start()
+
+    def crash(self, random: Random) -> None:
+        """The process dies, and with it its timers and an arbitrary part of what was not synced."""
+        self.controller.resign()
+        self.disk.crash(random)
         self.start()
 
     @staticmethod
@@ -185,3 +194,24 @@ class ControllerWorld:
         )
         request = CreateTopicsRequest(topics=[topic], validate_only=validate_only)
         return self.ask(request, CreateTopicsResponse).topics[0]
+
+    # ---- directories
+
+    def assign(self, broker: int, directory: bytes, topic: str, index: int) -> int:
+        request = AssignReplicasToDirsRequest(
+            broker_id=broker,
+            broker_epoch=self.epochs[broker],
+            directories=[
+                assign_replicas_to_dirs_request.DirectoryData(
+                    id=directory,
+                    topics=[
+                        assign_replicas_to_dirs_request.TopicData(
+                            topic_id=self.image.topics_by_name[topic].id,
+                            partitions=[assign_replicas_to_dirs_request.PartitionData(partition_index=index)],
+                        )
+                    ],
+                )
+            ],
+        )
+        response = self.ask(request, AssignReplicasToDirsResponse)
+        return response.directories[0].topics[0].partitions[0].error_code

@@ -165,7 +165,7 @@ class _State(Enum):
 
 def heartbeat(s: Situation, request: BrokerHeartbeatRequest) -> Decision[BrokerHeartbeatResponse]:
     broker = s.state.check_broker_epoch(request.broker_id, request.broker_epoch)
-    current = _current_state(s, broker)
+    current = _current_state(broker)
     next_ = _next_state(s, broker, current, request)
     records: list[MetadataRecord] = []
     if next_ is not current:
@@ -189,10 +189,10 @@ def heartbeat(s: Situation, request: BrokerHeartbeatRequest) -> Decision[BrokerH
     return Decision(records, response)
 
 
-def _current_state(s: Situation, broker: BrokerRegistration) -> _State:
-    if s.sessions.of(broker.id).is_shutting_down:
-        return _State.CONTROLLED_SHUTDOWN
-    return _State.FENCED if broker.fenced else _State.UNFENCED
+def _current_state(broker: BrokerRegistration) -> _State:
+    if broker.fenced:
+        return _State.FENCED
+    return _State.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else _State.UNFENCED
 
 
 def _next_state(s: Situation, broker: BrokerRegistration, current: _State, request: BrokerHeartbeatRequest) -> _State:
@@ -200,7 +200,9 @@ def _next_state(s: Situation, broker: BrokerRegistration, current: _State, reque
         if request.want_shut_down:
             return _State.SHUTDOWN_NOW
         caught_up = request.current_metadata_offset >= s.state.registered_at(broker.id)
-        return _State.UNFENCED if caught_up and not request.want_fence else _State.FENCED
+        # A broker that was on its way out comes back as a new incarnation only.
+        may_serve = caught_up and not request.want_fence and not broker.in_controlled_shutdown
+        return _State.UNFENCED if may_serve else _State.FENCED
     if current is _State.UNFENCED:
         if request.want_fence:
             return _State.SHUTDOWN_NOW if request.want_shut_down else _State.FENCED

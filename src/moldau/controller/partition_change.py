@@ -129,7 +129,11 @@ class PartitionChange:
             self.elr = []
             return
         candidates = dict.fromkeys([*self.elr, *self._partition.isr])
-        self.elr = [r for r in candidates if r not in self.isr and r not in self.unclean_shutdown]
+        self.elr = [
+            replica
+            for replica in candidates
+            if replica in self.replicas and replica not in self.isr and replica not in self.unclean_shutdown
+        ]
 
     def _note_eligible(self, record: PartitionChangeRecord) -> None:
         elected_uncleanly = record.isr is not None
@@ -143,7 +147,7 @@ class PartitionChange:
         if not self._state.elr_enabled:
             return
         known = self._partition.last_known_elr
-        if record.leader == NO_LEADER and not known:
+        if record.leader == NO_LEADER and not known and self._partition.leader in self.replicas:
             record.last_known_elr = [self._partition.leader]
         elif record.leader >= 0 and known:
             record.last_known_elr = []

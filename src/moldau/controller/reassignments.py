@@ -103,14 +103,16 @@ def _cancel(s: Situation, topic: TopicImage, index: int, partition: PartitionReg
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Invalid replica assignment: addingReplicas contains all replicas."
         )
     isr = [replica for replica in partition.isr if replica not in partition.adding_replicas]
-    if not isr:
+    if partition.isr and not isr:
         if not unclean_allowed(s, topic.name):
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Unable to revert partition assignment for {topic.name}:{index} because it would require an unclean "
                 "leader election.",
             )
-        isr = replicas[:1]
+        if not s.state.elr_enabled and not any(map(s.state.is_active, replicas)):
+            # Nobody is there to be elected yet, and without eligible leaders the in-sync set is never empty.
+            isr = replicas[:1]
     change = change_of(s, topic, index)
     change.isr, change.replicas = isr, replicas
     change.removing, change.adding = [], []
