@@ -16,10 +16,8 @@ from moldau.broker.discovery import ApiVersionsHandler, DescribeClusterHandler, 
 from moldau.broker.fetch import FetchHandler
 from moldau.broker.fetch_session import FetchSessionCache
 from moldau.broker.forwarding import Forwarder
-from moldau.broker.offsets import OffsetHandlers
 from moldau.broker.produce import ProduceHandler
 from moldau.broker.produce_errors import ProduceErrors
-from moldau.broker.producers import ProducerHandlers, ProducerIds
 from moldau.broker.request_metrics import RequestMetrics
 from moldau.broker.router import Handler, Outcome, Router
 from moldau.broker.services import BrokerServices
@@ -52,7 +50,6 @@ class Broker:
                 config.integer("max.incremental.fetch.session.cache.slots"), services.clock, services.random
             ),
         )
-        self.producer_ids = ProducerIds(services)
         # Loaded when the first client comes with metrics.
         self.telemetry: TelemetryHandlers | None = None
         self.router = Router(self.metrics, guard=services.guard, unstable=config.flag("unstable.api.versions.enable"))
@@ -72,9 +69,9 @@ class Broker:
         )
         router.serve(FindCoordinatorHandler(services).handlers())
         router.serve(TopicMetadataHandlers(services, TopicAutoCreator(services)).handlers())
-        router.serve(OffsetHandlers(services).handlers())
-        router.serve(ProducerHandlers(services, self.producer_ids).handlers())
         router.serve(Forwarder(services).handlers())
+        router.serve_family((ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DELETE_RECORDS), self._offsets)
+        router.serve_family((ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_PRODUCERS), self._producers)
         router.serve_family(
             (
                 ApiKey.DESCRIBE_CONFIGS,
@@ -91,6 +88,16 @@ class Broker:
         router.serve_family((ApiKey.DESCRIBE_LOG_DIRS, ApiKey.ALTER_REPLICA_LOG_DIRS), self._log_dirs)
         router.serve_family((ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY), self._telemetry)
         assert all("broker" in API_TABLE[key].listeners for key in router.routes), "an API in the wrong place"
+
+    def _offsets(self) -> Mapping[ApiKey, Handler]:
+        from moldau.broker.offsets import OffsetHandlers
+
+        return OffsetHandlers(self.services).handlers()
+
+    def _producers(self) -> Mapping[ApiKey, Handler]:
+        from moldau.broker.producers import ProducerHandlers, ProducerIds
+
+        return ProducerHandlers(self.services, ProducerIds(self.services)).handlers()
 
     def _configs(self) -> Mapping[ApiKey, Handler]:
         from moldau.broker.configs import ConfigHandlers
