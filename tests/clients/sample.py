@@ -11,7 +11,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 class Sample:
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes], ...]
+    headers: tuple[tuple[str, bytes | None], ...]
     timestamp: int
 
 
