@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from moldau.cli.admin.client import Admin
+from moldau.cli.admin.client import Admin, Deadline
 from moldau.cli.admin.failures import failure, raise_for
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -13,7 +13,8 @@ from moldau.protocol.uuids import ZERO_UUID
 
 CONTROLLER_TIMEOUT_MS = 30_000
 PARTITIONS_PER_RESPONSE = 2000
-NO_LEADER = -1
+# How long a topic that is created on first use may take to appear.
+CREATION_SECONDS = 3.0
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
@@ -159,6 +160,22 @@ def _describe_by_metadata(
         partitions.sort(key=lambda partition: partition.index)
         described.append(TopicDescription(topic.name, topic.topic_id, topic.is_internal, partitions))
     return described
+
+
+def find_partitions(admin: Admin, name: str, *, create: bool = False) -> list[int]:
+    """The partitions of a topic, none if there is no such topic. With `create`, a cluster that creates topics on first
+    use may do so now, and is given a moment."""
+    from moldau.protocol.generated.wire.metadata_request import MetadataRequest, MetadataRequestTopic
+
+    wanted = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=create)
+    deadline = Deadline(CREATION_SECONDS, admin.settings.retry_backoff, admin.settings.retry_backoff_max)
+    while True:
+        topic = admin.ask(wanted).topics[0]
+        if topic.partitions or not create or deadline.passed():
+            if topic.error_code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
+                raise_for(topic.error_code)
+            return sorted(each.partition_index for each in topic.partitions)
+        deadline.pause()
 
 
 def raise_for_topic(code: int, name: str | None) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from bisect import bisect_right
 from struct import Struct
 
 from moldau.cli.errors import CliError
@@ -39,10 +40,22 @@ def _sibling(path: str, suffix: str) -> str:
     return os.path.join(directory, name.partition(".")[0] + suffix)
 
 
-def _entries(path: str, entry: Struct) -> list[tuple[int, int]]:
+def _entry(data: Buffer, entry: Struct, number: int) -> tuple[int, int]:
+    """One entry by number; a negative one counts from the end."""
+    count = len(data) // entry.size
+    first, second = entry.unpack_from(data, (number % count) * entry.size)
+    return first, second
+
+
+def _used_entries(path: str, entry: Struct, relative_at: int) -> list[tuple[int, int]]:
+    """The entries up to where a preallocated index has only zeros: after the first, no entry is for the base offset."""
     data = map_file(path)
-    whole = len(data) - len(data) % entry.size
-    return list(entry.iter_unpack(data[:whole]))
+    used: list[tuple[int, int]] = []
+    for pair in entry.iter_unpack(data[: len(data) - len(data) % entry.size]):
+        if used and pair[relative_at] == 0:
+            break
+        used.append(pair)
+    return used
 
 
 def _check_size(path: str, entry: Struct) -> None:
@@ -56,62 +69,82 @@ def _check_size(path: str, entry: Struct) -> None:
 
 def dump_index(path: str, findings: Findings, *, sanity_only: bool, verify_only: bool, max_message_size: int) -> None:
     base = base_offset(path)
-    log = map_file(_sibling(path, ".log"))
-    entries = _entries(path, OFFSET_ENTRY)
-    if not entries:
+    data = map_file(path)
+    if len(data) < OFFSET_ENTRY.size:
         print(f"{path} is empty.")
         return
     if sanity_only:
-        if entries[-1][0] < 0:
+        last, _ = _entry(data, OFFSET_ENTRY, -1)
+        if last < 0:
             raise CliError(
                 f"Corrupt index found, index file ({path}) has non-zero size but the last offset is "
-                f"{base + entries[-1][0]} which is less than the base offset {base}."
+                f"{base + last} which is less than the base offset {base}."
             )
         _check_size(path, OFFSET_ENTRY)
         print(f"{path} passed sanity check.")
         return
-    for number, (relative, position) in enumerate(entries):
-        # A preallocated index is full of zeros after its last entry.
-        if relative == 0 and number > 0:
-            return
+    used, mismatches = check_offset_index(path, max_message_size)
+    if mismatches:
+        findings.index_mismatches[os.path.abspath(path)] = mismatches
+    if not verify_only:
+        for offset, position in used:
+            print(f"offset: {offset} position: {position}")
+
+
+def check_offset_index(path: str, max_message_size: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The entries in use as (offset, position), and those that do not fit as (offset, the batch's last offset)."""
+    base = base_offset(path)
+    log = map_file(_sibling(path, ".log"))
+    used = []
+    mismatches = []
+    for relative, position in _used_entries(path, OFFSET_ENTRY, 0):
         end = min(len(log), position + max_message_size)
         header = next_batch(log, position, end, path) if 0 <= position < end else None
         last_offset = header.last_offset if header is not None else -1
         if last_offset != base + relative:
-            findings.index_mismatches.setdefault(os.path.abspath(path), []).append((base + relative, last_offset))
-        if not verify_only:
-            print(f"offset: {base + relative} position: {position}")
+            mismatches.append((base + relative, last_offset))
+        used.append((base + relative, position))
+    return used, mismatches
 
 
 def dump_time_index(path: str, findings: Findings, *, sanity_only: bool, verify_only: bool) -> None:
+    if sanity_only:
+        _check_time_index(path, base_offset(path))
+        return
+    for timestamp, offset in check_time_index(path, findings):
+        if not verify_only:
+            print(f"timestamp: {timestamp} offset: {offset}")
+
+
+def check_time_index(path: str, findings: Findings) -> list[tuple[int, int]]:
+    """The entries in use as (timestamp, offset); what does not fit the segment goes to `findings`."""
     base = base_offset(path)
     log = map_file(_sibling(path, ".log"))
-    entries = _entries(path, TIME_ENTRY)
-    if sanity_only:
-        _check_time_index(path, base, entries)
-        return
-    positions = _entries(_sibling(path, ".index"), OFFSET_ENTRY)
+    positions = _used_entries(_sibling(path, ".index"), OFFSET_ENTRY, 0)
     previous = NO_TIMESTAMP
-    for number, (timestamp, relative) in enumerate(entries):
-        if relative == 0 and number > 0:
-            return
+    used = []
+    for timestamp, relative in _used_entries(path, TIME_ENTRY, 1):
         _check_time_entry(path, log, positions, timestamp, base + relative, relative, previous, findings)
-        if not verify_only:
-            print(f"timestamp: {timestamp} offset: {base + relative}")
+        used.append((timestamp, base + relative))
         previous = timestamp
+    return used
 
 
-def _check_time_index(path: str, base: int, entries: list[tuple[int, int]]) -> None:
-    if entries and entries[-1][0] < entries[0][0]:
-        raise CliError(
-            f"Corrupt time index found, time index file ({path}) has non-zero size but the last timestamp is "
-            f"{entries[-1][0]} which is less than the first timestamp {entries[0][0]}"
-        )
-    if entries and entries[-1][1] < 0:
-        raise CliError(
-            f"Corrupt time index found, time index file ({path}) has non-zero size but the last offset is "
-            f"{base + entries[-1][1]} which is less than the first offset {base}"
-        )
+def _check_time_index(path: str, base: int) -> None:
+    data = map_file(path)
+    if len(data) >= TIME_ENTRY.size:
+        first_time, _ = _entry(data, TIME_ENTRY, 0)
+        last_time, last_relative = _entry(data, TIME_ENTRY, -1)
+        if last_time < first_time:
+            raise CliError(
+                f"Corrupt time index found, time index file ({path}) has non-zero size but the last timestamp is "
+                f"{last_time} which is less than the first timestamp {first_time}"
+            )
+        if last_relative < 0:
+            raise CliError(
+                f"Corrupt time index found, time index file ({path}) has non-zero size but the last offset is "
+                f"{base + last_relative} which is less than the first offset {base}"
+            )
     _check_size(path, TIME_ENTRY)
     print(f"{path} passed sanity check.")
 
@@ -127,7 +160,8 @@ def _check_time_entry(
     findings: Findings,
 ) -> None:
     name = os.path.abspath(path)
-    position = max((at for known, at in positions if known <= relative), default=0)
+    below = bisect_right(positions, relative, key=lambda pair: pair[0])
+    position = positions[below - 1][1] if below else 0
     found: BatchHeader | None = None
     while (header := next_batch(log, position, len(log), path)) is not None:
         if header.last_offset >= offset:
