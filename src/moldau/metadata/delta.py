@@ -34,14 +34,6 @@ class ImageDelta:
     scram: set[tuple[int, str]] = field(default_factory=set)
     delegation_tokens: set[str] = field(default_factory=set)
 
-    @property
-    def topics_changed(self) -> bool:
-        return bool(self.created_topics or self.deleted_topics or self.changed_partitions)
-
-    @property
-    def is_empty(self) -> bool:
-        return self == ImageDelta()
-
 
 def _differing(old: Mapping[K, V], new: Mapping[K, V]) -> set[K]:
     if old is new:

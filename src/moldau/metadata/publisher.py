@@ -54,9 +54,6 @@ class MetadataLoader:
         if self.image is not EMPTY_IMAGE:
             publisher(difference(EMPTY_IMAGE, self.image), self.image)
 
-    def remove_publisher(self, publisher: Publisher) -> None:
-        self._publishers.remove(publisher)
-
     def load_snapshot(self, records: Iterable[MetadataRecord], provenance: Provenance) -> None:
         """Replace everything by a snapshot's content."""
         builder = ImageBuilder(EMPTY_IMAGE)

@@ -47,7 +47,9 @@ def describe_quorum(
         )
     partition = PartitionData(partition_index=0, error_message=None)
     if isinstance(quorum.role, Leader):
-        partition.current_voters = [_replica(quorum, quorum.role, voter, clock) for voter in quorum.voters.values()]
+        partition.current_voters = [
+            _replica(quorum, quorum.role, voter, clock, version) for voter in quorum.voters.values()
+        ]
         partition.leader_id = quorum.leader_id
         partition.leader_epoch = quorum.epoch
         partition.high_watermark = quorum.high_watermark
@@ -61,8 +63,10 @@ def describe_quorum(
     return response
 
 
-def _replica(quorum: Quorum, leader: Leader, voter: Voter, clock: Clock) -> ReplicaState:
-    state = ReplicaState(replica_id=voter.id, replica_directory_id=voter.directory_id)
+def _replica(quorum: Quorum, leader: Leader, voter: Voter, clock: Clock, version: int) -> ReplicaState:
+    state = ReplicaState(replica_id=voter.id)
+    if version >= NODES_SINCE:
+        state.replica_directory_id = voter.directory_id
     if voter.id == quorum.node_id:
         state.log_end_offset = quorum.next_offset
         state.last_fetch_timestamp = state.last_caught_up_timestamp = clock.now_ms()

@@ -96,18 +96,10 @@ class MetadataLog:
         return self._log.log_end_offset
 
     @property
-    def start_offset(self) -> int:
-        return self._log.log_start_offset
-
-    @property
     def last_epoch(self) -> int:
         """The epoch of the last record, be it in the log or only in a snapshot."""
         newest = self._snapshots[-1].epoch if self._snapshots else 0
         return max(self._log.epochs.latest, newest)
-
-    def epoch_at(self, offset: int) -> int:
-        """The epoch in which the record at this offset was written."""
-        return self._log.epochs.epoch_at(offset)
 
     def append(self, batch: bytes) -> None:
         """Append a batch whose offsets and epoch are set already."""
