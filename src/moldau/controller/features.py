@@ -56,7 +56,11 @@ def _answer(names: list[str], version: int, error: ApiError | None) -> UpdateFea
     """Up to version 1 an answer lists every feature; after that only the first error there is."""
     response = UpdateFeaturesResponse(error_message=None)
     if error is not None:
-        response.error_code, response.error_message = error.code, error.message
+        response.error_code = error.code
+        # Tools show this sentence as it is, and scripts look for it.
+        response.error_message = (
+            f"The update failed for all features since the following feature had an error: {error.message}"
+        )
     elif version < 2:
         response.results = [UpdatableFeatureResult(feature=name, error_message=None) for name in names]
     return response

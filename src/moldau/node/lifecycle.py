@@ -19,17 +19,60 @@ from moldau.ports import Clock, Pending, Timer
 from moldau.protocol.errors import ApiError, ErrorCode, error_code
 from moldau.protocol.generated.wire.broker_heartbeat_request import BrokerHeartbeatRequest
 from moldau.protocol.generated.wire.broker_registration_request import BrokerRegistrationRequest, Feature, Listener
+from moldau.protocol.generated.wire.controller_registration_request import (
+    ControllerRegistrationRequest,
+)
+from moldau.protocol.generated.wire.controller_registration_request import Feature as ControllerFeature
+from moldau.protocol.generated.wire.controller_registration_request import Listener as ControllerListener
 from moldau.quorum.meta_properties import new_uuid
 
 log = logging.getLogger("moldau.node")
 
 REGISTRATION_VERSION = 4
 HEARTBEAT_VERSION = 2
+CONTROLLER_REGISTRATION_VERSION = 0
 # Short at first: in a combined node the controller is a few milliseconds behind.
 RETRY_MS_FIRST = 5
 RETRY_MS_MAX = 200
 NO_EPOCH = -1
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+def register_controller(
+    *,
+    node_id: int,
+    incarnation: bytes,
+    listeners: Iterable[tuple[str, str, int, str]],
+    features: Mapping[str, VersionRange],
+    controller: ControllerChannel,
+    clock: Clock,
+) -> None:
+    """Tell the active controller where this one listens, so that tools find the quorum; tried until it is heard."""
+    request = ControllerRegistrationRequest(
+        controller_id=node_id,
+        incarnation_id=incarnation,
+        zk_migration_ready=False,
+        listeners=[
+            ControllerListener(name=name, host=host, port=port, security_protocol=SECURITY_PROTOCOLS[protocol])
+            for name, host, port, protocol in listeners
+        ],
+        features=[
+            ControllerFeature(name=name, min_supported_version=levels.min, max_supported_version=levels.max)
+            for name, levels in features.items()
+        ],
+    )
+
+    def ask() -> None:
+        controller.ask(request, CONTROLLER_REGISTRATION_VERSION, ANONYMOUS).then(answered)
+
+    def answered(response: Any) -> None:
+        code = response.code if isinstance(response, ApiError) else error_code(response.error_code)
+        if code in (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT):
+            clock.call_later(RETRY_MS_MAX, ask)
+        elif code is not ErrorCode.NONE:
+            log.warning("the active controller did not register controller %d: %s", node_id, code.name)
+
+    ask()
 
 
 class BrokerLifecycle:

@@ -35,13 +35,14 @@ from moldau.node.buffers import BufferPool
 from moldau.node.clock import LoopBackground, LoopClock
 from moldau.node.disk import OsDisk
 from moldau.node.http import HttpServer, json_page
-from moldau.node.lifecycle import BrokerLifecycle
+from moldau.node.lifecycle import BrokerLifecycle, register_controller
 from moldau.node.listener import ConnectionCounts, ConnectionLimits, Listener
 from moldau.node.metrics import NodeMetrics
 from moldau.node.storage import DirectoryLocks, StorageError, all_directories, prepare_storage
 from moldau.ports import Pending
 from moldau.protocol.uuids import ZERO_UUID
 from moldau.quorum.bootstrap import read_bootstrap
+from moldau.quorum.meta_properties import new_uuid
 from moldau.quorum.metadata_log import MetadataLog, MetadataLogSettings
 from moldau.quorum.quorum import Quorum, QuorumError
 from moldau.quorum.voters import Voter, VoterEndpoint, own_kraft_versions, static_voters
@@ -267,12 +268,27 @@ class Node:
             if each.name in names
         ]
 
+    def _advertised_controller(self) -> list[tuple[str, str, int, str]]:
+        bound = {listener.name: listener.port for listener in self._listeners}
+        return [
+            (each.name, each.host or socket.gethostname(), each.port or bound[each.name], each.security_protocol)
+            for each in self._config.controller_listeners
+        ]
+
     async def _join_cluster(self) -> None:
         config = self._services.config
         previous = min(-1 if each.clean_epoch is None else each.clean_epoch for each in self._logs.directories.values())
         features = supported_features(unstable=config.flag("unstable.feature.versions.enable"))
         self._lifecycle.register(self._advertised(), features, previous)
         await _kept(self._lifecycle.unfenced)
+        register_controller(
+            node_id=config.node_id,
+            incarnation=new_uuid(self._random),
+            listeners=self._advertised_controller(),
+            features=features,
+            controller=self._services.controller,
+            clock=self._clock,
+        )
 
     # ---- what people see
 
