@@ -28,6 +28,7 @@ from moldau.records.record import KeyedSlice, scan_keys, unpack_body
 _DIGEST_SIZE = 24
 # What one remembered key costs at most: the key (64 bytes as an object), the offset (32) and its share of the dict.
 BYTES_PER_KEY = 192
+_NO_LIMIT = 2**63
 # Records between two pauses: about a millisecond of work.
 RECORDS_PER_STEP = 500
 
@@ -51,9 +52,12 @@ class LatestOffsets:
         return len(self._offsets) / self._capacity
 
     def add(self, base_offset: int, records: Iterable[KeyedSlice], from_offset: int) -> bool:
-        """Note the offsets of these records, which come in log order; False when there is no room for more keys."""
+        """Note the offsets of these records, which come in log order; False when there is no room for more keys.
+
+        The keys of the first batch always fit, so that every compaction gets somewhere.
+        """
         offsets = self._offsets
-        capacity = self._capacity
+        capacity = self._capacity if self.latest_offset >= 0 else _NO_LIMIT
         for delta, key, _, _, _ in records:
             offset = base_offset + delta
             if key is None or offset < from_offset:

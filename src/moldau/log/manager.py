@@ -44,6 +44,7 @@ class LogManager:
         "_background",
         "_clock",
         "_configs",
+        "_cuts",
         "_directory_failed",
         "_disk",
         "_logs",
@@ -92,6 +93,7 @@ class LogManager:
         self._opening: set[TopicPartition] = set()
         self._moves = ReplicaMoves(self, disk, clock, background, random, settings.move_bytes_per_second)
         self._preferred: dict[TopicPartition, str] = {}
+        self._cuts: dict[TopicPartition, int] = {}
         self._timers: dict[str, Timer] = {}
 
     # ---- starting
@@ -324,6 +326,7 @@ class LogManager:
         key = (topic, partition)
         self._moves.cancel(key)
         self._preferred.pop(key, None)
+        self._cuts.pop(key, None)
         directory = self._where.pop(key, None)
         opened = self._logs.pop(key, None)
         if directory is None or not directory.online:
@@ -467,6 +470,10 @@ class LogManager:
 
         self._cut(topic, partition, offset, empty)
 
+    def times_cut(self, topic: str, partition: int) -> int:
+        """How often the partition's log was cut since the start; whoever works on it in steps notices by this."""
+        return self._cuts.get((topic, partition), 0)
+
     def _cut(self, topic: str, partition: int, offset: int, cut: Callable[[PartitionLog], bool]) -> bool:
         key = (topic, partition)
         found = self.get(topic, partition)
@@ -476,6 +483,7 @@ class LogManager:
         if (directory.recovery_points.get(key) or 0) > offset:
             directory.recovery_points.set(key, offset)
             self._guarded(directory, lambda: directory.recovery_points.write(sync=True))
+        self._cuts[key] = self._cuts.get(key, 0) + 1
         removed = cut(found)
         if removed and (directory.cleaner_offsets.get(key) or 0) > offset:
             directory.cleaner_offsets.set(key, offset)
@@ -585,7 +593,7 @@ class LogManager:
         behind = [opened for opened in self._logs.values() if opened.recovery_point < opened.log_end_offset]
         left = len(behind)
 
-        def synced(error: OSError | None) -> None:
+        def synced(_: OSError | None) -> None:
             # A failed sync has taken its directory offline already.
             nonlocal left
             left -= 1
