@@ -127,8 +127,8 @@ class SimulatedNode:
             LogManagerSettings.of(self.config),
             configs=self._topic_settings,
             random=random,
-            directory_failed=lambda directory, lost: self.broker.log_dir_failed(directory, lost),
-            moved=lambda log: self.broker.log_moved(log),
+            directory_failed=self._directory_failed,
+            moved=self._log_moved,
         )
         self.logs.load()
         partitions = PartitionTable(1, self.logs, lambda: self.services.config)
@@ -144,7 +144,6 @@ class SimulatedNode:
             logs=self.logs,
             disk=self.disk,
             controller=self.channel,
-            controller_id=1,
             kraft_version=lambda: self.quorum.kraft_version,
         )
         self.broker = Broker(self.services)
@@ -156,6 +155,18 @@ class SimulatedNode:
         self._register()
         self._keep_alive()
         self.client = Client(self)
+
+    def _directory_failed(self, directory: object, lost: list[tuple[str, int]]) -> None:
+        for topic, index in lost:
+            partition = self.services.partitions.find(topic, index)
+            if partition is not None:
+                partition.replace_log(None)
+                partition.tell_data(1 << 62)
+
+    def _log_moved(self, moved: Any) -> None:
+        partition = self.services.partitions.find(moved.topic, moved.partition)
+        if partition is not None:
+            partition.replace_log(moved)
 
     def _fail(self, failure: object) -> None:
         raise AssertionError(failure)

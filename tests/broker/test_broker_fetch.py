@@ -212,6 +212,27 @@ def test_a_waiting_fetch_learns_that_its_topic_is_gone(node: SimulatedNode) -> N
     assert only(promise.value).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_a_sync_that_ends_wakes_a_fetch_although_no_request_does(node: SimulatedNode) -> None:
+    node.create_topic("safe", flush_messages="1")
+    promise = node.client.post(fetch_request("safe", 0, version=11, max_wait_ms=60_000), 11)
+    node.disk.hold_syncs = True
+    Client(node).post(produce_request("safe", batch(b"a"), version=8), 8)
+    assert not promise.done
+    node.disk.finish_syncs()
+    node.clock.advance(0)
+    assert values_of(only(promise.value).records) == [b"a"]
+
+
+def test_a_disk_that_fails_is_told_to_those_who_wait(node: SimulatedNode) -> None:
+    node.create_topic("orders")
+    produce(node, "orders", batch(b"a"))
+    promise = node.client.post(fetch_request("orders", 1, version=11, max_wait_ms=60_000), 11)
+    node.disk.fail("write", ending=".log")
+    Client(node).post(produce_request("orders", batch(b"b"), version=8), 8)
+    node.clock.advance(0)
+    assert only(promise.value).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
 def test_a_client_that_goes_away_leaves_nothing_behind(node: SimulatedNode) -> None:
     node.create_topic("orders")
     before = node.clock.waiting

@@ -87,6 +87,9 @@ class Allocator:
     def committed_offset(self) -> int:
         return -1
 
+    def leader_id(self) -> int:
+        return -1
+
     def ask(self, request: Any, api_version: int, principal: str) -> Pending[Any]:
         self.asked.append(Pending())
         return self.asked[-1]

@@ -7,7 +7,7 @@ that a node does not need to get going are loaded when a client first asks for o
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from moldau.broker.auto_creation import TopicAutoCreator
@@ -28,13 +28,8 @@ from moldau.protocol.api import API_TABLE, ApiKey
 
 if TYPE_CHECKING:
     from moldau.broker.telemetry import TelemetryHandlers
-    from moldau.log.log_directory import LogDirectory
-    from moldau.log.partition_log import PartitionLog
 
 log = logging.getLogger("moldau.broker")
-
-# More bytes than any fetch waits for: it is answered, and finds out what happened.
-_LOOK_AGAIN = 1 << 62
 
 
 class Broker:
@@ -144,21 +139,6 @@ class Broker:
         if (BROKER_RESOURCE, "") in delta.configs or (BROKER_RESOURCE, str(services.node_id)) in delta.configs:
             self._reconfigure(image)
         services.partitions.apply(delta, image)
-        self.after_requests()
-
-    def log_moved(self, moved: PartitionLog) -> None:
-        """A partition's log now lives in another directory."""
-        partition = self.services.partitions.find(moved.topic, moved.partition)
-        if partition is not None:
-            partition.replace_log(moved)
-
-    def log_dir_failed(self, directory: LogDirectory, lost: Sequence[tuple[str, int]]) -> None:
-        """A log directory went offline: those who wait for data in it need not wait any longer."""
-        log.error("%d partitions are offline with %s", len(lost), directory.path)
-        for topic, index in lost:
-            partition = self.services.partitions.find(topic, index)
-            if partition is not None:
-                partition.tell_data(_LOOK_AGAIN)
         self.after_requests()
 
     def _reconfigure(self, image: ClusterImage) -> None:

@@ -129,7 +129,7 @@ class DescribeClusterHandler:
             controller_id = random_alive_broker(services)
         else:
             nodes = self._controllers(caller.listener_name)
-            controller_id = services.controller_id
+            controller_id = services.controller.leader_id()
         operations = NOT_ASKED
         if request.include_cluster_authorized_operations:
             operations = cluster_operations(services, caller)

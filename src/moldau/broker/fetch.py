@@ -45,6 +45,7 @@ class FetchHandler:
         self.max_bytes = 0
         # Fetches that have enough data now; answered after the request that brought it, not in its midst.
         self._ready: deque[_Waiting] = deque()
+        self._wake_up: Timer | None = None
         self.reconfigure()
 
     def reconfigure(self) -> None:
@@ -67,6 +68,9 @@ class FetchHandler:
 
     def answer_ready(self) -> None:
         """Answer the fetches that appends have woken; called when the appending request has been answered."""
+        if self._wake_up is not None:
+            self._wake_up.cancel()
+            self._wake_up = None
         ready = self._ready
         while ready:
             ready.popleft().answer()
@@ -77,6 +81,9 @@ class FetchHandler:
 
     def wake(self, waiting: _Waiting) -> None:
         self._ready.append(waiting)
+        if self._wake_up is None:
+            # Not every append is a request's: a sync that ends, or a disk that fails, brings nobody who would call.
+            self._wake_up = self.services.clock.call_later(0, self.answer_ready)
 
     def later(self, waiting: _Waiting, delay_ms: int) -> Timer:
         return self.services.clock.call_later(delay_ms, waiting.answer)

@@ -33,6 +33,10 @@ class ControllerChannel(Protocol):
         """Whether the controller answers this API at all; what it does not is not advertised."""
         ...
 
+    def leader_id(self) -> int:
+        """The node that is the active controller, as far as is known; -1 when nobody is."""
+        ...
+
     def committed_offset(self) -> int:
         """How far a node must have read the metadata log to see everything answered so far; -1 if nobody knows."""
         ...
@@ -59,7 +63,6 @@ class BrokerServices:
     disk: Disk
     controller: ControllerChannel
     image: ClusterImage = EMPTY_IMAGE
-    controller_id: int = -1
     when_image_reaches: Callable[[int, Callable[[], None]], None] | None = None
     # Level of `kraft.version`, which the quorum keeps outside of the metadata records.
     kraft_version: Callable[[], int] = lambda: 0
