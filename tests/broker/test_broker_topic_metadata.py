@@ -10,6 +10,7 @@ from broker_node import CLUSTER_ID, Client, SimulatedNode
 
 from moldau.metadata.image import LOST_DIRECTORY
 from moldau.protocol.errors import ErrorCode
+from moldau.protocol.frames import encode_request
 from moldau.protocol.generated.wire.describe_topic_partitions_request import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -161,6 +162,12 @@ def test_a_replica_in_a_lost_directory_is_offline(node: SimulatedNode) -> None:
     change_partition(node, "orders", directories=(LOST_DIRECTORY,))
     (partition,) = metadata(node, "orders").topics[0].partitions
     assert partition.offline_replicas == [1]
+
+
+def test_bytes_after_the_end_do_no_harm(node: SimulatedNode) -> None:
+    """librdkafka's request for all topics has three of them."""
+    frame = encode_request(3, 12, 1, "rdkafka", MetadataRequest(topics=None))[4:] + b"\0\0\0"
+    assert isinstance(node.client.raw(frame), list)
 
 
 # ---- topics that appear because somebody asked

@@ -20,7 +20,7 @@ from moldau.broker.services import BrokerServices
 from moldau.ports import Pending, Timer
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.generated.wire.fetch_request import FetchRequest
-from moldau.protocol.wire import ProtocolError, Reader
+from moldau.protocol.wire import Reader
 from moldau.replication.partition import Partition
 
 if TYPE_CHECKING:
@@ -53,10 +53,7 @@ class FetchHandler:
         self.max_bytes = self.services.config.integer("fetch.max.bytes")
 
     def handle(self, frame: memoryview, position: int, caller: Caller) -> Outcome:
-        reader = Reader(frame, position)
-        request = FetchRequest.read(reader, caller.api_version)
-        if reader.pos != len(frame):
-            raise ProtocolError(f"Fetch: {len(frame) - reader.pos} bytes after the end of the request")
+        request = FetchRequest.read(Reader(frame, position), caller.api_version)
         context = self.sessions.context(request, caller.api_version)
         fetch = _Fetch(self, request, context, caller)
         if context.error or not context.partitions:

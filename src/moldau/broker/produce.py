@@ -186,9 +186,7 @@ class _Request:
             if flexible:
                 position = _tags(frame, position)
         if flexible:
-            position = _tags(frame, position)
-        if position != end:
-            raise ProtocolError(f"Produce: {end - position} bytes after the end of the request")
+            _tags(frame, position)
         for result, partition, topic_key, records in appends:
             self._append(result, partition, topic_key, records)
 
