@@ -45,6 +45,7 @@ from moldau.quorum.bootstrap import read_bootstrap
 from moldau.quorum.meta_properties import new_uuid
 from moldau.quorum.metadata_log import MetadataLog, MetadataLogSettings
 from moldau.quorum.quorum import Quorum, QuorumError
+from moldau.quorum.snapshot_emitter import SnapshotEmitter, SnapshotSettings
 from moldau.quorum.voters import Voter, VoterEndpoint, own_kraft_versions, static_voters
 from moldau.replication.log_settings import log_config
 from moldau.replication.partition_table import PartitionTable
@@ -152,7 +153,15 @@ class Node:
             unstable_features=config.flag("unstable.feature.versions.enable"),
         )
         self._quorum.add_listener(self._loader)
+        self._quorum.add_listener(self._snapshot_emitter())
         self._quorum.add_leadership_listener(self._controller)
+
+    def _snapshot_emitter(self) -> SnapshotEmitter:
+        settings = SnapshotSettings(
+            max_bytes=self._config.integer("metadata.log.max.record.bytes.between.snapshots"),
+            max_interval_ms=self._config.integer("metadata.log.max.snapshot.interval.ms"),
+        )
+        return SnapshotEmitter(self._quorum, self._loader, self._disk, self._clock, self._background, settings)
 
     def _metadata_log_failed(self, failure: LogDirFailure) -> None:
         """Without its metadata log a node can promise nothing: it stops rather than guess."""
