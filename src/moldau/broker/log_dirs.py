@@ -118,6 +118,8 @@ class LogDirHandlers:
         if len(topic) + len(str(index)) + _FUTURE_NAME_EXTRA > _DIRECTORY_NAME_MAX:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic name is too long.")
         services = self._services
+        if path in services.logs.cordoned:
+            raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The log directory {path} is cordoned.")
         if services.logs.directory_of(topic, index) is not None:
             services.logs.move(topic, index, path)
             return

@@ -102,6 +102,7 @@ class BrokerLifecycle:
         self._timer: Timer | None = None
         self._wants_to_stop = False
         self._retry_ms = RETRY_MS_FIRST
+        self._report_again = False
         self._stopped: Pending[None] = Pending()
         self.epoch = NO_EPOCH
         self.unfenced: Pending[None] = Pending()
@@ -175,7 +176,8 @@ class BrokerLifecycle:
             self._schedule(self._next_retry_ms())
         else:
             self._retry_ms = RETRY_MS_FIRST
-            self._schedule(self._config().integer("broker.heartbeat.interval.ms"))
+            soon, self._report_again = self._report_again, False
+            self._schedule(0 if soon else self._config().integer("broker.heartbeat.interval.ms"))
 
     def _next_retry_ms(self) -> int:
         delay, self._retry_ms = self._retry_ms, min(2 * self._retry_ms, RETRY_MS_MAX)
@@ -187,7 +189,11 @@ class BrokerLifecycle:
 
     def report_soon(self) -> None:
         """Something the controller must know (a failed directory): do not wait for the next heartbeat."""
-        if self._timer is not None and self.epoch != NO_EPOCH:
+        if self.epoch == NO_EPOCH:
+            return
+        if self._timer is None:
+            self._report_again = True  # a heartbeat is under way, and may have left before the news
+        else:
             self._timer.cancel()
             self._timer = None
             self._schedule(0)

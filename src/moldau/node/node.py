@@ -28,7 +28,7 @@ from moldau.log.manager import LogManager
 from moldau.log.manager_settings import LogManagerSettings
 from moldau.log.partition_log import PartitionLog
 from moldau.metadata.delta import ImageDelta
-from moldau.metadata.features import supported_features
+from moldau.metadata.features import CORDONED_DIRECTORIES_SINCE, supported_features
 from moldau.metadata.image import ClusterImage
 from moldau.metadata.publisher import MetadataLoader
 from moldau.node.buffers import BufferPool
@@ -238,7 +238,11 @@ class Node:
     def _settings_published(self, delta: ImageDelta, image: ClusterImage) -> None:
         """What the node itself takes from the broker's dynamic settings."""
         config = self._services.config
-        self._logs.cordoned = frozenset(config.cordoned_log_dirs)
+        enabled = image.metadata_version >= CORDONED_DIRECTORIES_SINCE
+        cordoned = frozenset(config.cordoned_log_dirs if enabled else ())
+        if cordoned != self._logs.cordoned:
+            self._logs.cordoned = cordoned
+            self._lifecycle.report_soon()
         if self._listeners:
             self._limits.take(config)
 
