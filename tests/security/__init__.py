@@ -1,0 +1,1 @@
+"""Attacks on a node without authentication: hostile frames, connections, messages, records, names and loads."""
