@@ -18,6 +18,7 @@ def defaults_for_one_node(
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.bootstrap.servers": f"{host}:{controller_port}",
         "log.dirs": data_directory,
+        "moldau.http.listener": f"{host}:9644",
         # One broker cannot hold three copies.
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "1",

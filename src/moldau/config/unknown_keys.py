@@ -24,6 +24,12 @@ LEGAL_PREFIXES: Final = (
     "admin.",
 )
 
+# Settings of this broker that Kafka does not have.
+OWN_KEYS: Final[Mapping[str, str]] = {
+    "cluster.id": "The cluster a directory is formatted for on the first start; a new id when empty.",
+    "moldau.http.listener": "host:port of the HTTP pages /metrics, /health and /ready; none when empty.",
+}
+
 # What older Kafka releases had and 4.x has not, with what came of it.
 REMOVED: Final[Mapping[str, str]] = {
     "zookeeper.connect": "there is no ZooKeeper any more; controllers keep the metadata (process.roles)",
@@ -84,7 +90,7 @@ def warnings_about_names(originals: Mapping[str, str]) -> Iterator[str]:
     for name in originals:
         if name in REMOVED:
             yield f"{name} is no longer a setting: {REMOVED[name]}"
-        elif name in DYNAMIC_ONLY_KEYS or name in ALL_NODE_KEYS or name.startswith(prefixes):
+        elif name in DYNAMIC_ONLY_KEYS or name in ALL_NODE_KEYS or name in OWN_KEYS or name.startswith(prefixes):
             continue
         else:
             yield f"{name} is not a known setting and is ignored{_suggestion(name)}"

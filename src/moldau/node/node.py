@@ -21,6 +21,7 @@ from moldau.config.node_config import NodeConfig
 from moldau.config.types import ConfigError
 from moldau.controller.controller import Controller
 from moldau.log.checkpoints import TopicPartition
+from moldau.log.cleaner import CleanerSettings, LogCleaner
 from moldau.log.config import LogConfig
 from moldau.log.errors import LogDirFailure
 from moldau.log.log_directory import LogDirectory
@@ -91,6 +92,7 @@ class Node:
             for listener in self._listeners:
                 await listener.accept()
             self._logs.start()
+            self._cleaner.start()
             await self._start_http()
         except QuorumError as error:
             raise StorageError(str(error)) from error
@@ -182,6 +184,7 @@ class Node:
             moved=self._log_moved,
         )
         self._logs.load()
+        self._cleaner = LogCleaner(self._logs, self._disk, self._clock, self._background, CleanerSettings.of(config))
 
     def _log_config_of(self, topic: str) -> LogConfig | None:
         hosted = self._partitions.by_name.get(topic.encode())
@@ -243,6 +246,7 @@ class Node:
         if cordoned != self._logs.cordoned:
             self._logs.cordoned = cordoned
             self._lifecycle.report_soon()
+        self._cleaner.reconfigure(CleanerSettings.of(config))
         if self._listeners:
             self._limits.take(config)
 
@@ -369,6 +373,7 @@ class Node:
         if self._http is not None:
             await self._http.close()
         if self._running:
+            self._cleaner.stop()
             self._logs.close(self._lifecycle.epoch)
             self._quorum.shutdown()
             self._disk.close()
