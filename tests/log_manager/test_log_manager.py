@@ -258,6 +258,21 @@ def test_directories_that_are_no_partitions_are_left_alone() -> None:
     assert names(world, "/a/__cluster_metadata-0") == []
 
 
+def test_starting_touches_no_partition_and_opening_one_touches_few_files() -> None:
+    world = World({"/a": b"a" * 16})
+    count = 300
+    for partition in range(count):
+        fill(world.open("t", partition), 1)
+    world.logs.close(0)
+    world.disk.operations.clear()
+    logs = world.start()
+    assert sum(world.disk.operations.values()) < 20
+    world.disk.operations.clear()
+    for partition in range(count):
+        logs.get("t", partition)
+    assert sum(world.disk.operations.values()) <= 6 * count, world.disk.operations
+
+
 # ---- deleting
 
 

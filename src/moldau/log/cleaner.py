@@ -51,8 +51,9 @@ from moldau.records.record import scan_keys, unpack_body
 log = logging.getLogger("moldau.log")
 
 _base_offset_of = attrgetter("base_offset")
-# Work between two pauses, about a millisecond of it: each record counts one, and so does each of these bytes.
+# Work between two pauses, about a millisecond of it. A batch costs as much as a few records, so do bytes.
 _STEP_RECORDS = 500
+_RECORDS_PER_BATCH = 8
 _BYTES_LIKE_A_RECORD = 1024
 _WRITE_BYTES = 256 * 1024
 # Logs looked at between two pauses when the dirtiest is searched.
@@ -333,7 +334,7 @@ class LogCleaner:
                     if not fits:
                         return
                 latest.latest_offset = max(latest.latest_offset, header.last_offset)
-                yield from self._account(chosen, [segment], len(batch), 1)
+                yield from self._account(chosen, [segment], len(batch), 0)
             latest.latest_offset = next_base - 1
 
     def _index_batch(
@@ -358,7 +359,7 @@ class LogCleaner:
 
     def _account(self, chosen: Candidate, segments: list[Segment], size: int, records: int) -> PacedWork:
         """Note work that was done; when enough of it was, let others run and see whether the log is still the same."""
-        self._work += records + size // _BYTES_LIKE_A_RECORD
+        self._work += _RECORDS_PER_BATCH + records + size // _BYTES_LIKE_A_RECORD
         pause = self.throttle.charge(size)
         if pause is not None or self._work >= _STEP_RECORDS:
             self._work = 0
