@@ -166,6 +166,38 @@ def test_after_a_crash_every_log_is_recovered_in_the_background() -> None:
     assert not any(directory.unrecovered for directory in logs.directories.values())
 
 
+def test_logs_of_topics_the_metadata_does_not_know_are_recovered_too() -> None:
+    world = World({"/a": b"a" * 16})
+    fill(world.open("unknown"), 3)
+    fill(world.open("t"), 3)
+    logs = world.restart(clean=False)
+    world.background.run_all()
+    assert not logs.directories["/a"].unrecovered
+    assert [opened.name for opened in logs.open_logs()] == ["t-0"]
+    assert logs.directories["/a"].recovery_points.get(("unknown", 0)) == 3
+    logs = world.restart()
+    assert logs.directories["/a"].clean_epoch == 7
+
+
+def test_a_log_left_in_two_directories_is_kept_where_it_is_longer() -> None:
+    world = World()
+    opened = world.open("t", directory_id=b"b" * 16)
+    fill(opened, 5)
+    world.logs.close(0)
+    for name in world.disk.list_dir("/b/t-0"):
+        world.disk.make_dirs("/a/t-0")
+        data = world.disk.read_bytes(f"/b/t-0/{name}")
+        world.disk.write_atomically(f"/a/t-0/{name}", data[: len(data) // 2] if name.endswith(".log") else data)
+    logs = world.start()
+    directory = logs.directory_of("t", 0)
+    assert directory is not None
+    assert directory.path == "/b"
+    assert next(name for name in names(world, "/a") if name.startswith("t-0")).endswith("-delete")
+    found = logs.get("t", 0)
+    assert found is not None
+    assert found.log_end_offset == 5
+
+
 def test_without_full_recovery_the_next_start_recovers_again() -> None:
     world = World({"/a": b"a" * 16})
     for partition in range(2):

@@ -115,6 +115,8 @@ class LogManager:
         """A crash between the two renames that end a move leaves a log in two directories: the longer one stays."""
         keep = self._end_on_disk(newcomer, partition) > self._end_on_disk(known, partition)
         loser = known if keep else newcomer
+        if not loser.online:
+            return keep
         log.warning("%s-%d is in %s and %s; the copy in %s goes", *partition, known.path, newcomer.path, loser.path)
         self._discard(loser, partition, DirectoryKind.DELETED)
         return keep
@@ -122,10 +124,12 @@ class LogManager:
     def _end_on_disk(self, directory: LogDirectory, partition: TopicPartition) -> tuple[int, int]:
         """How far a log reaches, from its files alone: base offset and size of its last segment."""
         path = directory.partition_path(partition)
-        bases = [name for name in self._disk.list_dir(path) if name.endswith(LOG_SUFFIX)]
-        if not bases:
+        try:
+            bases = [name for name in self._disk.list_dir(path) if name.endswith(LOG_SUFFIX)]
+            return (offset_in_name(bases[-1]) or 0, self._disk.file_size(f"{path}/{bases[-1]}")) if bases else (-1, 0)
+        except OSError as error:
+            self.take_offline(directory, error)
             return -1, 0
-        return offset_in_name(bases[-1]) or 0, self._disk.file_size(f"{path}/{bases[-1]}")
 
     def start(self) -> None:
         """Begin the periodic work, go on with interrupted moves and deletions, and recover after a crash."""
@@ -158,11 +162,25 @@ class LogManager:
         self._timers[name] = self._clock.call_later(min(delay_ms or interval_ms, interval_ms), run)
 
     def _recover_steps(self) -> Iterator[None]:
-        """After a crash: open every log, so that each is checked even if nobody asks for it."""
+        """After a crash: look at every log, so that each is checked even if nobody asks for it."""
         for directory in self._online():
-            for partition in sorted(directory.unrecovered & directory.current.keys()):
-                self._open_quietly(partition)
-                yield
+            for key in sorted(directory.unrecovered & directory.current.keys()):
+                if key in directory.unrecovered and directory.online:
+                    self._recover(directory, key)
+                    yield
+
+    def _recover(self, directory: LogDirectory, key: TopicPartition) -> None:
+        try:
+            if self._configs(key[0]) is not None:
+                self.get(*key)
+                return
+            # The metadata does not know the topic, or not yet: check the log and leave it closed.
+            opened = self._open_in(directory, key, None, LogConfig())
+            opened.close()
+            directory.note_all(opened)
+            del self._logs[key]
+        except ApiError as error:
+            log.warning("recovering %s-%d failed: %s", *key, error)
 
     # ---- the logs
 
@@ -314,8 +332,16 @@ class LogManager:
 
     # ---- removing
 
-    def delete(self, topic: str, partition: int) -> None:
-        """Remove the partition's log: at once from sight, its files a while later. Nothing happens without a log."""
+    def delete(self, topic: str, partition: int, topic_id: bytes | None = None) -> None:
+        """Remove the partition's log: at once from sight, its files a while later. Nothing happens without a log.
+
+        Nor when the log belongs to another topic of the same name: a node that starts hears again of topics that were
+        deleted long ago, and finds the log of their successor.
+        """
+        key = (topic, partition)
+        directory = self._where.get(key)
+        if directory is not None and directory.online and self._is_another_topics(directory, key, topic_id):
+            return
         self._remove(topic, partition, DirectoryKind.DELETED)
 
     def set_aside(self, topic: str, partition: int) -> None:

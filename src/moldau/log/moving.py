@@ -121,7 +121,7 @@ class ReplicaMoves:
 
     def _open(self, move: Move, current: PartitionLog) -> PartitionLog:
         target = move.target
-        return PartitionLog.open(
+        future = PartitionLog.open(
             self._disk,
             self._clock,
             move.path,
@@ -134,6 +134,8 @@ class ReplicaMoves:
             random=self._random,
             failed=lambda failure: self._future_failed(move, failure),
         )
+        target.unrecovered.discard(move.key)
+        return future
 
     def _future_failed(self, move: Move, failure: LogDirFailure) -> None:
         if not move.ended or (move.future is not None and self._logs.is_current(move.future)):
@@ -141,6 +143,7 @@ class ReplicaMoves:
 
     def _take_over(self, move: Move, current: PartitionLog, future: PartitionLog) -> None:
         """Let the future replica be the current one."""
+        future.reconfigure(current.config)
         future.high_watermark = current.high_watermark
         if current.log_start_offset > future.log_start_offset:
             future.delete_records(min(current.log_start_offset, future.high_watermark))
