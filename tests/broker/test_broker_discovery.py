@@ -34,8 +34,8 @@ def test_tells_exactly_what_is_served(node: SimulatedNode, version: int) -> None
     answer = api_versions(node.client, version)
     assert answer.error_code == 0
     told = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-    assert told.keys() == node.broker.router.routes.keys()
-    assert told.keys() >= STAGE_ONE | {71, 72}
+    assert told.keys() == node.broker.router.routes.keys() - {71, 72}
+    assert told.keys() >= STAGE_ONE
     for key, (low, high) in told.items():
         spec = API_TABLE[key]
         assert low == (0 if key == ApiKey.PRODUCE else spec.min_version)
@@ -50,6 +50,18 @@ def test_clients_get_nothing_that_nodes_say_among_themselves(node: SimulatedNode
     for key in inter_broker:
         with pytest.raises(ProtocolError, match="is not served on PLAINTEXT"):
             node.client.raw(key.to_bytes(2, "big") + b"\0\0" + b"\0\0\0\1" + b"\xff\xff" + b"\0" * 40)
+
+
+def test_telemetry_is_offered_once_somebody_wants_it(node: SimulatedNode) -> None:
+    from test_broker_telemetry import subscribe
+
+    def offered(node: SimulatedNode) -> bool:
+        return {71, 72} <= {each.api_key for each in api_versions(node.client, 4).api_keys}
+
+    assert not offered(node)
+    subscribe(node, "all", metrics="*")
+    assert offered(node)
+    assert offered(SimulatedNode(metric_reporters="com.example.Reporter"))
 
 
 def test_unstable_versions_only_when_they_are_enabled(node: SimulatedNode) -> None:

@@ -20,7 +20,7 @@ from moldau.broker.context import Caller
 from moldau.broker.router import Handler, Route
 from moldau.broker.services import BrokerServices
 from moldau.metadata.features import KRAFT_VERSION, supported_features
-from moldau.metadata.image import ClusterImage
+from moldau.metadata.image import CLIENT_METRICS_RESOURCE, ClusterImage
 from moldau.protocol.api import API_TABLE, ApiKey
 from moldau.protocol.errors import MESSAGES, ApiError, ErrorCode
 from moldau.protocol.generated.wire.api_versions_request import ApiVersionsRequest
@@ -35,6 +35,8 @@ from moldau.protocol.generated.wire.describe_cluster_response import DescribeClu
 from moldau.protocol.generated.wire.find_coordinator_request import FindCoordinatorRequest
 from moldau.protocol.generated.wire.find_coordinator_response import Coordinator, FindCoordinatorResponse
 
+_TELEMETRY: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
+_JMX: Final = "org.apache.kafka.common.metrics.JmxReporter"
 BROKER_ENDPOINT: Final = 1
 CONTROLLER_ENDPOINT: Final = 2
 GROUP_KEY: Final = 0
@@ -54,6 +56,8 @@ class ApiVersionsHandler:
         self._routes = routes
         # The table does not change while a node runs, and clients ask for it on every connection.
         self._served: list[ApiVersion] | None = None
+        self._telemetry_wanted = False
+        self._configs: object = None
 
     def handle(self, request: ApiVersionsRequest | None, caller: Caller) -> ApiVersionsResponse:
         if request is None:
@@ -79,13 +83,25 @@ class ApiVersionsHandler:
         )
 
     def _api_keys(self) -> list[ApiVersion]:
-        served = self._served
-        if served is None:
-            served = self._served = [
+        wanted = self._is_telemetry_wanted()
+        if self._served is None or wanted != self._telemetry_wanted:
+            self._telemetry_wanted = wanted
+            self._served = [
                 ApiVersion(key, route.spec.advertised_min_version, route.max_version)
                 for key, route in sorted(self._routes().items())
+                if wanted or key not in _TELEMETRY
             ]
-        return served
+        return self._served
+
+    def _is_telemetry_wanted(self) -> bool:
+        """Clients push their metrics as soon as a broker offers to take them: it does so only where somebody asked
+        for them, by a subscription or (as Kafka demands) by a reporter of their own."""
+        configs = self._services.image.configs
+        if configs is self._configs:
+            return self._telemetry_wanted
+        self._configs = configs
+        reporters = set(self._services.config.words("metric.reporters"))
+        return bool(reporters - {_JMX}) or any(kind == CLIENT_METRICS_RESOURCE for kind, _ in configs)
 
     def _supported(self, version: int) -> list[SupportedFeatureKey]:
         # Clients below version 4 cannot read a minimum of 0, so they are not told of such features at all.

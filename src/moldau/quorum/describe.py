@@ -29,7 +29,6 @@ def describe_quorum(
     asked = [(topic.topic_name, [p.partition_index for p in topic.partitions]) for topic in request.topics]
     if asked != [(METADATA_TOPIC, [0])]:
         return DescribeQuorumResponse(
-            error_message=None,
             topics=[
                 TopicData(
                     topic_name=name,
@@ -37,7 +36,6 @@ def describe_quorum(
                         PartitionData(
                             partition_index=index,
                             error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                            error_message=None,
                         )
                         for index in indexes
                     ],
@@ -45,7 +43,7 @@ def describe_quorum(
                 for name, indexes in asked
             ],
         )
-    partition = PartitionData(partition_index=0, error_message=None)
+    partition = PartitionData(partition_index=0)
     if isinstance(quorum.role, Leader):
         partition.current_voters = [
             _replica(quorum, quorum.role, voter, clock, version) for voter in quorum.voters.values()
@@ -55,9 +53,7 @@ def describe_quorum(
         partition.high_watermark = quorum.high_watermark
     else:
         partition.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    response = DescribeQuorumResponse(
-        error_message=None, topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
-    )
+    response = DescribeQuorumResponse(topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[partition])])
     if version >= NODES_SINCE and partition.error_code == ErrorCode.NONE:
         response.nodes = [_node(voter) for voter in quorum.voters.values()]
     return response
