@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +36,7 @@ def test_every_field_stands_where_its_name_says() -> None:
     packed = HEADER.pack(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
     places = [0, LENGTH_AT, LEADER_EPOCH_AT, MAGIC_AT, CRC_AT, 21, LAST_OFFSET_DELTA_AT, BASE_TIMESTAMP_AT]
     places += [MAX_TIMESTAMP_AT, PRODUCER_ID_AT, PRODUCER_EPOCH_AT, BASE_SEQUENCE_AT, RECORD_COUNT_AT, HEADER_SIZE]
-    for number, (start, end) in enumerate(zip(places, places[1:], strict=False), 1):
+    for number, (start, end) in enumerate(pairwise(places), 1):
         assert int.from_bytes(packed[start:end], "big") == number
 
 

@@ -219,6 +219,7 @@ class _Loader:
                 segment.bytes_since_index += header.size
             end_offset = header.next_offset
             valid = position + header.size
+        segment.unmap()
         if valid < segment.size:
             # Preallocated space that nobody cut off, or damage: a batch that is not whole was never promised.
             segment.file.truncate(valid)

@@ -153,6 +153,8 @@ class Segment:
         """Make `max_timestamp` the whole segment's; raises CorruptIndex when the time index is not to be believed."""
         if not self._timestamps_known:
             last = self.time_index.last()
+            # One look is enough; thousands of mappings would not be.
+            self.time_index.unmap()
             if last is not None:
                 if last[0] >= self.max_timestamp:
                     self.max_timestamp, self.max_timestamp_offset = last[0], last[1] + self.base_offset

@@ -54,7 +54,7 @@ MIN_BATCH_LENGTH = HEADER_SIZE - LENGTH_OVERHEAD
 # The fields a leader assigns; none of them is covered by the checksum.
 LEADER_FIELDS = Struct(">qii")
 LEADER_FIELDS_SIZE = 16
-OFFSET_AND_LENGTH = Struct(">qi")
+LENGTH_FIELD = Struct(">i")
 MAX_TIMESTAMP = Struct(">q")
 CRC = Struct(">I")
 ATTRIBUTES = Struct(">h")
@@ -191,9 +191,6 @@ def seal(batch: bytearray) -> None:
     """Write the length and the checksum that fit the rest of the batch."""
     LENGTH_FIELD.pack_into(batch, LENGTH_AT, len(batch) - LENGTH_OVERHEAD)
     CRC.pack_into(batch, CRC_AT, compute_crc(memoryview(batch)))
-
-
-LENGTH_FIELD = Struct(">i")
 
 
 def iter_batches(buf: Buffer, start: int = 0, end: int | None = None) -> Iterator[BatchHeader]:
