@@ -149,8 +149,8 @@ def _node_processes(data_dir: Path) -> list[int]:
         # Threads and processes may end while they are listed.
         with contextlib.suppress(OSError):
             for child in (task / "children").read_text().split():
-                if wanted in Path(f"/proc/{child}/cmdline").read_bytes():
-                    found.append(int(child))
+                command = Path(f"/proc/{child}/cmdline").read_bytes()
+                found += [int(child)] if wanted in command else []
     return found
 
 

@@ -340,8 +340,11 @@ class LogManager:
         """
         key = (topic, partition)
         directory = self._where.get(key)
-        if directory is not None and directory.online and self._is_another_topics(directory, key, topic_id):
-            return
+        try:
+            if directory is not None and directory.online and self._is_another_topics(directory, key, topic_id):
+                return
+        except LogDirFailure:
+            pass  # its directory is offline by now: only the name is forgotten
         self._remove(topic, partition, DirectoryKind.DELETED)
 
     def set_aside(self, topic: str, partition: int) -> None:

@@ -89,6 +89,7 @@ class Node:
             await self._bind_listeners()
             self._quorum.start()
             await self._join_cluster()
+            self._set_strays_aside()
             for listener in self._listeners:
                 await listener.accept()
             self._logs.start()
@@ -306,6 +307,14 @@ class Node:
             controller=self._services.controller,
             clock=self._clock,
         )
+
+    def _set_strays_aside(self) -> None:
+        """A crash between the deletion of a topic and that of its logs leaves logs that belong to nobody."""
+        for topic, index in self._logs.partitions():
+            directory = self._logs.directory_of(topic, index)
+            if self._partitions.find(topic, index) is None and directory is not None and directory.online:
+                log.warning("%s-%d is in no topic of the cluster; its log is set aside as stray", topic, index)
+                self._logs.set_aside(topic, index)
 
     # ---- what people see
 

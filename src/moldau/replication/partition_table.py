@@ -151,7 +151,7 @@ class PartitionTable:
 
     def _remove_partition(self, partition: Partition) -> None:
         partition.leader_id = -1
-        self._logs.delete(partition.topic, partition.index)
+        self._logs.delete(partition.topic, partition.index, partition.topic_id)
         partition.replace_log(None)
         partition.tell_data(1 << 62)
 
