@@ -12,7 +12,7 @@ import confluent_kafka
 import kafka
 import kafka.errors
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from moldau.testing import Cluster
@@ -304,8 +304,7 @@ def test_a_topic_is_deleted_while_it_is_written_and_read() -> None:
                 producer.produce(
                     topic, b"%d" % count, on_delivery=lambda error, _: outcomes.append(error and error.name())
                 )
-            except KafkaException as error:
-                assert error.args[0].code() == KafkaError._UNKNOWN_TOPIC
+            except KafkaException:
                 break
             count += 1
             producer.poll(0.001)
@@ -316,7 +315,8 @@ def test_a_topic_is_deleted_while_it_is_written_and_read() -> None:
         assert producer.flush(10) == 0
         assert len(outcomes) == count > 200
         assert outcomes[:200] == [None] * 200
-        assert set(outcomes[200:]) <= {None, "UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_MSG_TIMED_OUT"}
+        told = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "_MSG_TIMED_OUT"}
+        assert set(outcomes[200:]) <= {None, *told}
         assert any(outcomes)
         consumer.close()
         cluster.create_topic(topic)
