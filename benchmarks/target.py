@@ -57,7 +57,7 @@ class Target:
         self.foreign_shares: list[float] = []
         self._topics: list[str] = []
         self._numbers = itertools.count(1)
-        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        self.admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
 
     @property
     def name(self) -> str:
@@ -81,10 +81,10 @@ class Target:
     def new_topic(self, label: str, partitions: int = 1) -> str:
         topic = f"{label}-{next(self._numbers)}"
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
-        for created in self._admin.create_topics([new], operation_timeout=ADMIN_TIMEOUT_SECONDS).values():
+        for created in self.admin.create_topics([new], operation_timeout=ADMIN_TIMEOUT_SECONDS).values():
             created.result(ADMIN_TIMEOUT_SECONDS)
         self._topics.append(topic)
-        wait_for_topic(self._admin, topic, partitions)
+        wait_for_topic(self.admin, topic, partitions)
         return topic
 
     def remove_topics(self) -> None:
@@ -92,7 +92,7 @@ class Target:
         self.filled.clear()
         if not self._topics:
             return
-        for deleted in self._admin.delete_topics(self._topics, operation_timeout=ADMIN_TIMEOUT_SECONDS).values():
+        for deleted in self.admin.delete_topics(self._topics, operation_timeout=ADMIN_TIMEOUT_SECONDS).values():
             deleted.result(ADMIN_TIMEOUT_SECONDS)
         deadline = time.monotonic() + REMOVAL_TIMEOUT_SECONDS
         while self._files_left() and time.monotonic() < deadline:

@@ -16,6 +16,7 @@ CALL_SIZE = 1000  # messages handed to librdkafka in one call
 QUEUE_LIMIT = 100_000  # librdkafka's own default of queue.buffering.max.messages
 METADATA_TIMEOUT_SECONDS = 30.0
 IDLE_TIMEOUT_SECONDS = 30.0
+LOG_WARNINGS = 4  # syslog's number, which librdkafka uses
 WORDS = ("order", "paid", "user", "click", "error", "temperature", "vltava", "bridge", "true", "null", "2026-11-15")
 
 
@@ -26,6 +27,7 @@ class DeliveryFailed(RuntimeError):
 def make_producer(task: Task) -> Producer:
     config = {
         "bootstrap.servers": task["bootstrap"],
+        "log_level": LOG_WARNINGS,
         "acks": "all",
         "queue.buffering.max.messages": QUEUE_LIMIT,
         "delivery.report.only.error": True,  # a callback a message would measure the client
@@ -40,6 +42,7 @@ def make_producer(task: Task) -> Producer:
 def make_consumer(task: Task) -> Consumer:
     config = {
         "bootstrap.servers": task["bootstrap"],
+        "log_level": LOG_WARNINGS,
         "group.id": "benchmark",  # required by the library; partitions are assigned by hand and nothing is committed
         "enable.auto.commit": False,
         # A full queue makes librdkafka pause for a second; that would be most of the time of a fast broker's row.

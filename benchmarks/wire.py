@@ -1,0 +1,70 @@
+"""Single requests over a plain socket, for costs that a client library's own machinery would hide."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from moldau.protocol.codec import decode, encode
+from moldau.protocol.generated.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from moldau.protocol.generated.wire.fetch_response import FetchResponse
+from moldau.protocol.generated.wire.list_offsets_request import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from moldau.protocol.generated.wire.list_offsets_response import ListOffsetsResponse
+from moldau.protocol.wire import WireMessage
+
+# The last versions with plain headers, which need no tagged fields.
+FETCH_VERSION, LIST_OFFSETS_VERSION = 11, 5
+TIMEOUT_SECONDS = 30.0
+
+
+class Connection:
+    """One connection to a broker; a request, then its answer."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def fetch(self, topic: str, offset: int) -> tuple[int, int]:
+        """Read what is at an offset: the base offset of the first batch that came, and how many bytes came."""
+        partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1)
+        request = FetchRequest(min_bytes=1, max_wait_ms=0, topics=[FetchTopic(topic=topic, partitions=[partition])])
+        answer = decode(FetchResponse, self._ask(request, FETCH_VERSION), FETCH_VERSION)
+        data = answer.responses[0].partitions[0]
+        records = data.records
+        if data.error_code or records is None or len(records) < 8:
+            raise RuntimeError(f"nothing at offset {offset} of {topic}: error {data.error_code}")
+        return struct.unpack_from(">q", records)[0], len(records)
+
+    def offset_at(self, topic: str, timestamp: int) -> int:
+        """The first offset at or after a timestamp (or -1 the end, -2 the beginning)."""
+        partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[partition])])
+        answer = decode(ListOffsetsResponse, self._ask(request, LIST_OFFSETS_VERSION), LIST_OFFSETS_VERSION)
+        found = answer.topics[0].partitions[0]
+        if found.error_code:
+            raise RuntimeError(f"no offset at {timestamp} of {topic}: error {found.error_code}")
+        return found.offset
+
+    def _ask(self, request: WireMessage, version: int) -> memoryview:
+        header = struct.pack(">hhih", request.API_KEY, version, 1, -1)
+        body = encode(request, version)
+        self._socket.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
+        (size,) = struct.unpack(">i", self._receive(4))
+        return self._receive(size)[4:]
+
+    def _receive(self, size: int) -> memoryview:
+        received = memoryview(bytearray(size))
+        done = 0
+        while done < size:
+            count = self._socket.recv_into(received[done:])
+            if not count:
+                raise ConnectionError("closed before the whole answer")
+            done += count
+        return received
