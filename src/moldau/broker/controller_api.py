@@ -61,6 +61,7 @@ class ControllerApi:
         )
         router.serve({key: self.decide for key in CONTROLLER_APIS if services.controller.serves(key)})
         router.serve_family((ApiKey.DESCRIBE_CONFIGS,), self._configs)
+        router.serve_family((ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS), self._cluster)
         router.serve(quorum or {})
         assert all("controller" in API_TABLE[key].listeners for key in router.routes), "an API in the wrong place"
 
@@ -68,6 +69,11 @@ class ControllerApi:
         from moldau.broker.configs import ConfigHandlers
 
         return ConfigHandlers(self.services).handlers()
+
+    def _cluster(self) -> Mapping[ApiKey, Handler]:
+        from moldau.broker.cluster import ClusterHandlers
+
+        return ClusterHandlers(self.services).handlers()
 
     def decide(self, request: Any, caller: Caller) -> Pending[Any]:
         return self.services.controller.ask(request, caller.api_version, caller.principal)
