@@ -22,7 +22,8 @@ from benchmarks import chart, machine, report
 from benchmarks.brokers import BROKERS, BrokerFailed, moldau_program
 from benchmarks.results import MOLDAU, Results
 from benchmarks.rows import ROWS
-from benchmarks.run import REPOSITORY, Settings, run
+from benchmarks.run import Settings, run
+from benchmarks.workspace import REPOSITORY
 
 HERE = Path(__file__).resolve().parent
 QUICK_SCALE = 0.15

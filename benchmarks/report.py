@@ -81,8 +81,10 @@ def notes(results: Results) -> Iterator[str]:
     if results.floor_ns_per_byte:
         floors = ", ".join(f"{value:.2f}" for value in results.floor_ns_per_byte)
         yield f"Floor (recv + crc32c + write to the page cache, nothing else): {floors} ns/B by round."
-    if results.foreign_share > NOISY_SHARE:
-        yield f"Noisy: other programs took {results.foreign_share:.0%} of the machine during the rows."
+    noisy = {row: share for row, share in results.foreign_shares.items() if share > NOISY_SHARE}
+    if noisy:
+        rows = ", ".join(f"{row} {share:.0%}" for row, share in noisy.items())
+        yield f"Noisy, as other programs took much of the machine meanwhile: {rows}."
     for failure in sorted(results.failed):
         yield f"Failed: {failure}."
     counted = [line for line in results.lines if line.is_met is not None]

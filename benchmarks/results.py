@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.row import Metric, Row, Sample
 
 KAFKA, MOLDAU = "kafka", "moldau"
+FOREIGN_SHARE = "foreign_share"  # a sample's key beside those of its row's metrics
 
 
 @dataclass(slots=True)
@@ -62,9 +63,13 @@ class Results:
     # (row, broker) -> why it has no figures
     absent: dict[tuple[str, str], str] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
-    foreign_share: float = 0.0
+    # row -> CPU that other programs took while it was measured, as a share of the machine; the median over its samples
+    foreign_shares: dict[str, float] = field(default_factory=dict)
 
     def add_row(self, row: Row, samples: dict[str, list[Sample]]) -> None:
+        shares = [sample[FOREIGN_SHARE] for taken in samples.values() for sample in taken if FOREIGN_SHARE in sample]
+        if shares:
+            self.foreign_shares[row.name] = statistics.median(shares)
         for metric in row.metrics:
             values = {
                 broker: [sample[metric.key] for sample in taken if metric.key in sample]
@@ -86,7 +91,7 @@ class Results:
         return {
             "rows": rows,
             "floor_ns_per_byte": [round_figure(value) for value in self.floor_ns_per_byte],
-            "foreign_cpu_share": round_figure(self.foreign_share),
+            "foreign_cpu_share": {row: round_figure(share) for row, share in self.foreign_shares.items()},
             "missed": [f"{line.row}: {line.metric.title}" for line in self.missed],
         }
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import shutil
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +16,12 @@ from pathlib import Path
 from benchmarks import lifecycle, machine
 from benchmarks.brokers import BROKERS, Broker, compile_moldau
 from benchmarks.client import ClientFailed
-from benchmarks.results import MOLDAU, Results
+from benchmarks.results import FOREIGN_SHARE, MOLDAU, Results
 from benchmarks.row import Row, Sample
 from benchmarks.rows.java_tools import ToolFailed
 from benchmarks.target import Target
+from benchmarks.workspace import REPOSITORY, workspace
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-DATA_DIRECTORY = Path(__file__).resolve().parent / ".data"
 WARM_UP_SCALE = 0.4
 
 
@@ -44,7 +41,7 @@ def run(settings: Settings, say: Callable[[str], None]) -> Results:
     if MOLDAU in settings.brokers:
         compile_moldau(REPOSITORY / "src")
     results, reservoir = Results(), machine.Reservoir()
-    with brokers(settings.brokers) as started:
+    with workspace() as directory, brokers(settings.brokers, directory) as started:
         starts = lifecycle.measure_starts(started, settings.starts, say)
         idle_mb = lifecycle.start_and_rest(started)
         measurement = Measurement(
@@ -60,17 +57,15 @@ def run(settings: Settings, say: Callable[[str], None]) -> Results:
 
 
 @contextlib.contextmanager
-def brokers(names: Sequence[str]) -> Iterator[list[Broker]]:
+def brokers(names: Sequence[str], directory: Path) -> Iterator[list[Broker]]:
     """Brokers with empty directories; whatever happens, they are stopped and their directories removed."""
-    shutil.rmtree(DATA_DIRECTORY, ignore_errors=True)
     made: list[Broker] = []
     try:
-        made += [BROKERS[name](DATA_DIRECTORY / name) for name in names]
+        made += [BROKERS[name](directory / name) for name in names]
         yield made
     finally:
         for broker in made:
             broker.remove()
-        shutil.rmtree(DATA_DIRECTORY, ignore_errors=True)
 
 
 class Measurement:
@@ -97,7 +92,6 @@ class Measurement:
                             self._take(row, target)
                     target.remove_topics()
                 target.scale = self.settings.scale
-                target.foreign_shares.clear()
 
     def measure(self) -> None:
         for number in range(self.settings.rounds):
@@ -110,8 +104,6 @@ class Measurement:
         for row in self.settings.rows:
             names = self.settings.brokers
             self.results.add_row(row, {name: self.samples.get((row.name, name), []) for name in names})
-        shares = [share for target in self.targets for share in target.foreign_shares]
-        self.results.foreign_share = statistics.median(shares) if shares else 0.0
 
     def _measure_row(self, row: Row, order: list[Target], number: int) -> None:
         taken: dict[str, Sample] = {}
@@ -139,7 +131,9 @@ class Measurement:
             self.results.absent[row.name, target.name] = "not served yet"
             return None
         try:
-            return row.measure(target)
+            target.foreign_shares.clear()
+            sample = row.measure(target)
+            return {**sample, FOREIGN_SHARE: max(target.foreign_shares, default=0.0)}
         except (ClientFailed, ToolFailed) as error:
             self.say(f"{row.name} on {target.name} failed: {error}")
             self.results.absent[row.name, target.name] = "failed"

@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import random
-import shutil
 import statistics
 import sys
 import time
@@ -28,10 +27,10 @@ from benchmarks.brokers import BrokerFailed, MoldauBroker, compile_moldau
 from benchmarks.report import figure
 from benchmarks.results import round_figure
 from benchmarks.rows import clients
-from benchmarks.run import DATA_DIRECTORY, REPOSITORY
 from benchmarks.sparse_log import SECOND_MS, SparseLog, write_sparse_log
 from benchmarks.target import Target, wait_for_topic
 from benchmarks.wire import Connection
+from benchmarks.workspace import REPOSITORY, workspace
 
 TOPICS, PARTITIONS_PER_TOPIC = 10, 1000
 RECORDS_PER_PARTITION = 10
@@ -72,9 +71,9 @@ class Findings:
         print(f"{title}: {figure(value)} {unit}", file=sys.stderr, flush=True)
 
 
-def many_partitions(findings: Findings) -> None:
+def many_partitions(findings: Findings, directory: Path) -> None:
     """Create, produce to, read and restart ten thousand partitions."""
-    broker = MoldauBroker(DATA_DIRECTORY / "partitions")
+    broker = MoldauBroker(directory / "partitions")
     try:
         broker.start()
         target = Target(broker, 1.0, machine.Reservoir())
@@ -138,12 +137,12 @@ class SizedTopic:
         self.taken.setdefault(what, []).append(value)
 
 
-def large_topic(findings: Findings) -> None:
+def large_topic(findings: Findings, directory: Path) -> None:
     """The same measurements on 50 MB and on 50 GB, one after the other each time, so that noise falls on both."""
     topics: list[SizedTopic] = []
     try:
         for title, size_bytes in (("50 MB", SMALL_BYTES), ("50 GB", LARGE_BYTES)):
-            topics.append(_sized_topic(title, size_bytes))
+            topics.append(_sized_topic(title, directory / title.replace(" ", "-"), size_bytes))
         os.sync()
         for _ in range(STARTS):
             for each in topics:
@@ -177,8 +176,8 @@ def _compare(findings: Findings, small: SizedTopic, large: SizedTopic) -> None:
         findings.add(f"{large.title}: {title}", value, unit, measure * SAME_COST_RATIO + slack if judged else None)
 
 
-def _sized_topic(title: str, size_bytes: int) -> SizedTopic:
-    broker = MoldauBroker(DATA_DIRECTORY / title.replace(" ", "-"), "log.retention.ms=-1\n")
+def _sized_topic(title: str, directory: Path, size_bytes: int) -> SizedTopic:
+    broker = MoldauBroker(directory, "log.retention.ms=-1\n")
     try:
         broker.start()
         topic = Target(broker, 1.0, machine.Reservoir()).new_topic("sized")
@@ -247,13 +246,10 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="keep the figures in history/")
     arguments = parser.parse_args()
     compile_moldau(REPOSITORY / "src")
-    shutil.rmtree(DATA_DIRECTORY, ignore_errors=True)
     findings = Findings()
-    try:
+    with workspace() as directory:
         for part in arguments.parts or PARTS:
-            PARTS[part](findings)
-    finally:
-        shutil.rmtree(DATA_DIRECTORY, ignore_errors=True)
+            PARTS[part](findings, directory)
     show(findings)
     if arguments.record:
         record(findings)
