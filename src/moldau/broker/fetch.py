@@ -15,9 +15,9 @@ from moldau.broker.context import Caller, ClientConnection
 from moldau.broker.fetch_answer import PartitionRead, encode_answer
 from moldau.broker.fetch_session import FetchContext, FetchPartition, FetchSessionCache
 from moldau.broker.leaders import topic_name
-from moldau.broker.router import Answer, Outcome
+from moldau.broker.router import Answer, LongPoll, Outcome
 from moldau.broker.services import BrokerServices
-from moldau.ports import Pending, Timer
+from moldau.ports import Timer
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.generated.wire.fetch_request import FetchRequest
 from moldau.protocol.wire import Reader
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("moldau.broker")
 
 READ_COMMITTED = 1
+# The largest answer while memory is scarce; a batch larger than this is still given, alone.
+SCARCE_MAX_BYTES = 256 << 10
 _TOPIC_IDS_SINCE = 13
 _REPLICA_STATE_SINCE = 15
 _WAITING = "fetch"
@@ -43,6 +45,7 @@ class FetchHandler:
         self._partitions = services.partitions
         self.guard = services.guard
         self.max_bytes = 0
+        self._memory_is_scarce = False
         # Fetches that have enough data now; answered after the request that brought it, not in its midst.
         self._ready: deque[_Waiting] = deque()
         self._wake_up: Timer | None = None
@@ -51,6 +54,13 @@ class FetchHandler:
     def reconfigure(self) -> None:
         """Settings changed: take over those this handler keeps at hand."""
         self.max_bytes = self.services.config.integer("fetch.max.bytes")
+        if self._memory_is_scarce:
+            self.max_bytes = min(self.max_bytes, SCARCE_MAX_BYTES)
+
+    def memory_is_scarce(self, scarce: bool) -> None:
+        """Clients leave too many answers unread: give small ones (though always a whole batch) until they read."""
+        self._memory_is_scarce = scarce
+        self.reconfigure()
 
     def handle(self, frame: memoryview, position: int, caller: Caller) -> Outcome:
         request = FetchRequest.read(Reader(frame, position), caller.api_version)
@@ -125,7 +135,7 @@ class _Fetch:
     def read(self) -> tuple[list[PartitionRead], int, bool]:
         """(what each partition gives, bytes in all, whether the answer must not wait)."""
         handler = self._handler
-        budget = self._budget
+        budget = min(self._budget, handler.max_bytes)
         total = 0
         urgent = False
         reads: list[PartitionRead] = []
@@ -256,7 +266,7 @@ class _Waiting:
         self._fetch = fetch
         self._accumulated = total
         self._woken = False
-        self.promise: Pending[Answer | None] = Pending()
+        self.promise = LongPoll()
         self._partitions = [read.partition for read in reads if read.partition is not None]
         for partition in self._partitions:
             partition.wait_for_data(self)
@@ -277,7 +287,10 @@ class _Waiting:
         if self.promise.done:
             return
         self.abandon()
-        self._fetch.caller.connection.remembered[_WAITING].discard(self)
+        waiting: set[_Waiting] | None = self._fetch.caller.connection.remembered.get(_WAITING)
+        if waiting is None:
+            return  # its client went away after it was woken
+        waiting.discard(self)
         reads, _, _ = self._fetch.read()
         self.promise.resolve(self._fetch.encode(reads))
 

@@ -26,6 +26,17 @@ from moldau.protocol.wire import ProtocolError, Reader
 log = logging.getLogger("moldau.broker")
 
 Answer: TypeAlias = list[Buffer]
+
+
+class LongPoll(Pending[Answer | None]):
+    """An answer that waits for news, for as long as its client likes, and may then be large.
+
+    The connection takes up nothing else from that client meanwhile, so that it cannot pile up such answers.
+    """
+
+    __slots__ = ()
+
+
 Outcome: TypeAlias = Answer | Pending[Answer | None] | None
 Handler: TypeAlias = Callable[[Any, Caller], Any]
 RawHandler: TypeAlias = Callable[[memoryview, int, Caller], Outcome]
@@ -128,7 +139,7 @@ class Router:
             outcome = self._call_raw(route.raw, frame, position, caller)
         else:
             outcome = self._call(route, frame, position, caller)
-        if type(outcome) is Pending and not outcome.done:
+        if isinstance(outcome, Pending) and not outcome.done:
             metrics = self._metrics
             outcome.then(lambda _: metrics.record(api_key, started, size))
         else:

@@ -1,8 +1,8 @@
 """One client connection: bytes to frames, frames to the broker, answers back in order.
 
-Decides how much of a client may be in memory at once: the frame size limit, how many requests may wait for their
-answers, and when to stop reading from a client that does not read. It must never look inside a request; that is the
-broker's business.
+Decides how much of a client may be in memory at once: the frame size limit, how many requests and how many bytes of
+answers may wait for each other, when to stop reading from a client that does not read, and when others get their turn.
+It must never look inside a request; that is the broker's business.
 """
 
 from __future__ import annotations
@@ -10,22 +10,29 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from struct import Struct
+from time import monotonic
 from typing import TYPE_CHECKING, cast
 
-from moldau.node.buffers import FIRST_ALLOCATION_BYTES, BufferPool
+from moldau.broker.router import LongPoll
+from moldau.node.buffers import BufferPool
 from moldau.ports import Buffer, Pending
 from moldau.protocol.wire import ProtocolError
 
 if TYPE_CHECKING:
     from moldau.broker.context import ClientConnection
     from moldau.node.listener import Listener, Service
+    from moldau.node.unread import UnreadAnswers
 
 _LENGTH = Struct(">i")
 # Requests of one connection that may wait for their answers at the same time; clients pipeline five by default.
 REQUESTS_IN_FLIGHT_MAX = 64
+# Answers that are ready but behind one that is not; with more than this no further request is taken up.
+HELD_BYTES_MAX = 4 << 20
 # Answers the client has not read yet; beyond the high mark no further request of its own is taken up.
 WRITE_BUFFER_HIGH_BYTES = 4 << 20
 WRITE_BUFFER_LOW_BYTES = 1 << 20
+# A client that pipelines thousands of requests gets others to wait this long, then it is their turn.
+TURN_SECONDS = 0.005
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
@@ -33,6 +40,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_answers",
+        "_catching_up",
         "_client",
         "_closing",
         "_deferred",
@@ -40,26 +48,37 @@ class KafkaConnection(asyncio.BufferedProtocol):
         "_frame_end",
         "_frame_filled",
         "_frame_view",
+        "_held",
         "_listener",
         "_max_frame",
         "_pool",
         "_reading",
+        "_resting",
         "_service",
+        "_unread",
+        "_unread_before",
         "_writable",
+        "closing_since",
         "last_active",
         "transport",
     )
 
     transport: asyncio.Transport
 
-    def __init__(self, listener: Listener, service: Service, pool: BufferPool, max_frame: int) -> None:
+    def __init__(
+        self, listener: Listener, service: Service, pool: BufferPool, unread: UnreadAnswers, max_frame: int
+    ) -> None:
         self._listener = listener
         self._service = service
         self._pool = pool
+        self._unread = unread
         self._max_frame = max_frame
-        self._client: ClientConnection
+        # None until a connection limit lets it in.
+        self._client: ClientConnection | None = None
         # Answers that cannot leave yet: a promise not kept, or behind one that is not kept.
         self._answers: deque[Pending[list[Buffer] | None]] = deque()
+        # Bytes of the answers among them that are ready.
+        self._held = 0
         # The frame under way: a pooled buffer with the length prefix at its start.
         self._frame: bytearray | None = None
         self._frame_view: memoryview | None = None
@@ -67,9 +86,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._frame_end = 0
         # Whole frames that arrived while too many requests were waiting, oldest first.
         self._deferred: deque[bytes] = deque()
+        self._catching_up = False
+        # Others have their turn before the deferred frames go on; or it was not let in yet.
+        self._resting = False
         self._reading = True
         self._writable = True
         self._closing = False
+        self._unread_before = 0
+        self.closing_since = 0.0
         self.last_active = 0.0
 
     # ---- the event loop's calls
@@ -78,21 +102,27 @@ class KafkaConnection(asyncio.BufferedProtocol):
         # uvloop's transports are none of asyncio's classes, only their look-alikes.
         self.transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES, low=WRITE_BUFFER_LOW_BYTES)
-        client = self._listener.admit(self)
-        if client is None:
-            self._closing = True
-            transport.abort()
-            return
+        self._listener.arrived(self)
+
+    def wait_outside(self) -> None:
+        """A limit is reached: nothing this client says is looked at until `admit`."""
+        self._resting = True
+
+    def admit(self, client: ClientConnection) -> None:
+        """The listener lets this connection in."""
         self._client = client
+        self.last_active = monotonic()
+        if self._resting:
+            self._rested()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self._closing or hasattr(self, "_client"):
-            self._listener.forget(self)
         self._closing = True
         self._answers.clear()
         self._deferred.clear()
         self._drop_frame()
-        if hasattr(self, "_client"):
+        self._unread.free(self)
+        self._listener.forget(self)
+        if self._client is not None:
             self._service.disconnected(self._client)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -104,7 +134,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._closing:
             return
-        self.last_active = self._listener.now()
+        self.last_active = monotonic()
         try:
             if self._frame is None:
                 self._split(self._pool.scratch_view, nbytes)
@@ -120,12 +150,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writable = False
+        self._unread.stuck(self, self.transport.get_write_buffer_size())
         self._update_reading()
 
     def resume_writing(self) -> None:
         self._writable = True
+        self.last_active = monotonic()
+        self._unread.free(self)
         self._take_deferred()
-        self._update_reading()
         self._service.after_requests()
 
     # ---- bytes to frames
@@ -140,6 +172,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             end = start + 4 + size
             if end > filled:
                 break
+            if start and not self._resting and monotonic() - self.last_active > TURN_SECONDS:
+                self._rest()
             self._accept(view[start + 4 : end])
             if self._closing:
                 return
@@ -153,10 +187,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
             needed = 4 + _LENGTH.unpack_from(head, 0)[0]
         else:
             needed = 4
-        self._frame_end = needed
-        buffer = self._pool.take(max(filled, min(needed, FIRST_ALLOCATION_BYTES)))
+        buffer = self._pool.begin(filled, needed)
         buffer[:filled] = head
         self._frame = buffer
+        self._frame_end = needed
         self._frame_filled = filled
         self._frame_view = memoryview(buffer)[: min(needed, len(buffer))]
 
@@ -171,11 +205,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 raise ProtocolError(self._describe_bad_size(size))
             self._frame_end = 4 + size
         if filled == self._frame_end > 4:
-            view = memoryview(buffer)[4:filled]
             # The buffer leaves the connection before the request runs, and the pool after: it is never shared.
             self._frame = self._frame_view = None
-            self._accept(view)
-            self._pool.give(buffer)
+            try:
+                self._accept(memoryview(buffer)[4:filled])
+            finally:
+                self._pool.give(buffer)
             return
         if filled == len(buffer):
             larger = self._pool.take(min(self._frame_end, 2 * filled))
@@ -199,14 +234,26 @@ class KafkaConnection(asyncio.BufferedProtocol):
     # ---- frames to the broker, answers back
 
     def _accept(self, frame: memoryview) -> None:
-        if self._deferred or len(self._answers) >= REQUESTS_IN_FLIGHT_MAX or not self._writable:
+        if self._deferred or self._resting or not self._writable or (self._answers and not self._may_follow()):
             self._deferred.append(bytes(frame))
             self._update_reading()
             return
         self._handle(frame)
 
+    def _may_follow(self) -> bool:
+        """Whether another request may be looked at although answers are outstanding."""
+        answers = self._answers
+        return (
+            len(answers) < REQUESTS_IN_FLIGHT_MAX
+            and self._held < HELD_BYTES_MAX
+            # Whoever polls has asked for all it wants: as in Kafka, nothing overtakes and nothing piles up behind it.
+            and type(answers[-1]) is not LongPoll
+        )
+
     def _handle(self, frame: memoryview) -> None:
-        answer = self._service.dispatch(frame, self._client)
+        client = self._client
+        assert client is not None, "a request of a connection that was not let in"
+        answer = self._service.dispatch(frame, client)
         if answer is None:
             return
         if isinstance(answer, Pending):
@@ -217,6 +264,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             answer.then(self._answer_ready)
         elif self._answers:
             self._answers.append(Pending.of(answer))
+            self._held += _size(answer)
         else:
             self.transport.writelines(answer)
 
@@ -224,24 +272,50 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if buffers is not None:
             self.transport.writelines(buffers)
 
-    def _answer_ready(self, _: list[Buffer] | None) -> None:
+    def _answer_ready(self, answer: list[Buffer] | None) -> None:
         if self._closing:
             return
+        self._held += _size(answer)
         answers = self._answers
         while answers and answers[0].done:
-            self._write(answers.popleft().value)
+            ready = answers.popleft().value
+            self._held -= _size(ready)
+            self._write(ready)
+        self.last_active = monotonic()
         if self._deferred:
             self._take_deferred()
-            self._update_reading()
 
     def _take_deferred(self) -> None:
+        """Go on with the frames that had to wait, as far as they may now and for no longer than a turn."""
+        if self._catching_up:
+            # An answer became ready while a deferred request is handled: that one's answer must come first.
+            return
+        self._catching_up = True
         deferred = self._deferred
-        while deferred and self._writable and not self._closing and len(self._answers) < REQUESTS_IN_FLIGHT_MAX:
-            try:
+        until = monotonic() + TURN_SECONDS
+        try:
+            while deferred and self._writable and not (self._resting or self._closing):
+                if self._answers and not self._may_follow():
+                    break
                 self._handle(memoryview(deferred.popleft()))
-            except ProtocolError as error:
-                self._listener.bad_client(self, error)
-                self.close()
+                if monotonic() > until:
+                    self._rest()
+        except ProtocolError as error:
+            self._listener.bad_client(self, error)
+            self.close()
+        finally:
+            self._catching_up = False
+        self._update_reading()
+
+    def _rest(self) -> None:
+        self._resting = True
+        self._listener.soon(self._rested)
+
+    def _rested(self) -> None:
+        self._resting = False
+        if not self._closing:
+            self._take_deferred()
+            self._service.after_requests()
 
     def _update_reading(self) -> None:
         """Read on only while the client reads its answers and does not run too far ahead of them."""
@@ -253,17 +327,32 @@ class KafkaConnection(asyncio.BufferedProtocol):
             else:
                 self.transport.pause_reading()
 
+    # ---- the end
+
     @property
-    def is_idle(self) -> bool:
-        """Nothing is under way for this client: no answer outstanding, none unread."""
-        return not self._answers and self.transport.get_write_buffer_size() == 0
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def is_idle(self, since: float) -> bool:
+        """Whether nothing has moved since then: nothing came, no answer is due, and none was read."""
+        unread = self.transport.get_write_buffer_size()
+        if unread < self._unread_before:
+            self.last_active = monotonic()
+        self._unread_before = unread
+        return self.last_active < since and not self._answers
 
     def close(self) -> None:
         """Close after what was already written has left."""
         if not self._closing:
             self._closing = True
+            self.closing_since = monotonic()
             self.transport.close()
 
-    def abort(self) -> None:
+    def give_up(self) -> None:
+        """Close at once; what was not read is lost."""
         self._closing = True
         self.transport.abort()
+
+
+def _size(answer: list[Buffer] | None) -> int:
+    return sum(map(len, answer)) if answer is not None else 0

@@ -11,8 +11,8 @@ import itertools
 import logging
 import socket
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,12 +21,15 @@ from moldau.broker.router import Outcome
 from moldau.config.node_config import NodeConfig
 from moldau.node.buffers import BufferPool
 from moldau.node.connection import KafkaConnection
+from moldau.node.unread import UnreadAnswers
 from moldau.protocol.wire import ProtocolError
 
 log = logging.getLogger("moldau.network")
 
 BACKLOG = 1024
 IDLE_CHECK_SECONDS = 5.0
+# A connection that was closed and whose client does not read what is left.
+CLOSING_SECONDS_MAX = 5.0
 # A client that sends nonsense again and again must not fill the log.
 BAD_CLIENT_LOG_SECONDS = 1.0
 
@@ -52,10 +55,12 @@ class ConnectionLimits:
     per_ip_overrides: Mapping[str, int]
     idle_ms: int
     max_frame_bytes: int
+    # File descriptors that connections may take in all: the logs need theirs, or a disk would seem to fail.
+    descriptors: int
 
     @classmethod
-    def of(cls, config: NodeConfig) -> ConnectionLimits:
-        limits = cls(0, 0, {}, 0, 0)
+    def of(cls, config: NodeConfig, descriptors: int) -> ConnectionLimits:
+        limits = cls(0, 0, {}, 0, 0, descriptors)
         limits.take(config)
         return limits
 
@@ -70,26 +75,35 @@ class ConnectionLimits:
 
 
 class ConnectionCounts:
-    """How many connections the whole node has, by address and in all."""
+    """How many connections the listeners of one kind have, by address and in all, and who waits for a place."""
 
-    __slots__ = ("by_host", "rejected", "total")
+    __slots__ = ("by_host", "descriptors", "total", "waiting")
 
     def __init__(self) -> None:
         self.total = 0
         self.by_host: Counter[str] = Counter()
-        self.rejected = 0
+        # Open sockets, also of those that wait or are about to be refused.
+        self.descriptors = 0
+        self.waiting: deque[tuple[Listener, KafkaConnection]] = deque()
 
 
 class Listener:
     """A named listener and its connections."""
 
     def __init__(
-        self, name: str, service: Service, pool: BufferPool, limits: ConnectionLimits, counts: ConnectionCounts
+        self,
+        name: str,
+        service: Service,
+        pool: BufferPool,
+        unread: UnreadAnswers,
+        limits: ConnectionLimits,
+        counts: ConnectionCounts,
     ) -> None:
         self.name = name
         self.port = 0
         self._service = service
         self._pool = pool
+        self._unread = unread
         self._limits = limits
         self._counts = counts
         self._connections: dict[KafkaConnection, ClientConnection] = {}
@@ -97,6 +111,7 @@ class Listener:
         self._idle_check: asyncio.TimerHandle | None = None
         self._last_complaint = 0.0
         self.accepted = 0
+        self.rejected = 0
         self.closed_idle = 0
         self.bad_requests = 0
 
@@ -118,26 +133,35 @@ class Listener:
         self._schedule_idle_check()
 
     def _connection(self) -> KafkaConnection:
-        return KafkaConnection(self, self._service, self._pool, self._limits.max_frame_bytes)
-
-    def now(self) -> float:
-        return time.monotonic()
+        return KafkaConnection(self, self._service, self._pool, self._unread, self._limits.max_frame_bytes)
 
     # ---- calls from connections
 
-    def admit(self, connection: KafkaConnection) -> ClientConnection | None:
-        """The connection's identity, or None when a limit is reached."""
-        peer = connection.transport.get_extra_info("peername") or ("unknown", 0)
-        host, port = str(peer[0]), int(peer[1])
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call after the other connections had their turn."""
+        asyncio.get_running_loop().call_soon(call)
+
+    def arrived(self, connection: KafkaConnection) -> None:
+        """A new connection: let it in, let it wait for a place as Kafka does, or turn it away."""
         limits, counts = self._limits, self._counts
-        allowed_here = limits.per_ip_overrides.get(host, limits.max_per_ip)
-        if counts.total >= limits.max_connections or counts.by_host[host] >= allowed_here:
-            counts.rejected += 1
-            self._complain(
-                "refused a connection from %s: it has %d of the node's %d", host, counts.by_host[host], counts.total
-            )
-            return None
-        sock = connection.transport.get_extra_info("socket")
+        counts.descriptors += 1
+        if counts.descriptors > limits.descriptors:
+            self._turn_away(connection, "the node has no file descriptors left for more than %d", limits.descriptors)
+        elif counts.total >= limits.max_connections:
+            self._complain("%d connections (max.connections): new ones wait for a place", counts.total)
+            connection.wait_outside()
+            counts.waiting.append((self, connection))
+        else:
+            self._let_in(connection)
+
+    def _let_in(self, connection: KafkaConnection) -> None:
+        transport, limits, counts = connection.transport, self._limits, self._counts
+        peer = transport.get_extra_info("peername") or ("unknown", 0)
+        host, port = str(peer[0]), int(peer[1])
+        if counts.by_host[host] >= limits.per_ip_overrides.get(host, limits.max_per_ip):
+            self._turn_away(connection, "%s has %d already (max.connections.per.ip)", host, counts.by_host[host])
+            return
+        sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         counts.total += 1
@@ -145,17 +169,27 @@ class Listener:
         self.accepted += 1
         client = ClientConnection(next(_connection_ids), self.name, host, port, connected_at_ms=int(time.time() * 1000))
         self._connections[connection] = client
-        connection.last_active = time.monotonic()
-        return client
+        connection.admit(client)
+
+    def _turn_away(self, connection: KafkaConnection, reason: str, *facts: object) -> None:
+        self.rejected += 1
+        self._complain("refused a connection: " + reason, *facts)
+        connection.give_up()
 
     def forget(self, connection: KafkaConnection) -> None:
+        counts = self._counts
+        counts.descriptors -= 1
         client = self._connections.pop(connection, None)
-        if client is not None:
-            counts = self._counts
-            counts.total -= 1
-            counts.by_host[client.host] -= 1
-            if counts.by_host[client.host] <= 0:
-                del counts.by_host[client.host]
+        if client is None:
+            return
+        counts.total -= 1
+        counts.by_host[client.host] -= 1
+        if counts.by_host[client.host] <= 0:
+            del counts.by_host[client.host]
+        while counts.waiting and counts.total < self._limits.max_connections:
+            listener, next_one = counts.waiting.popleft()
+            if not next_one.is_closing:
+                listener._let_in(next_one)
 
     def bad_client(self, connection: KafkaConnection, error: ProtocolError) -> None:
         self.bad_requests += 1
@@ -171,12 +205,19 @@ class Listener:
     # ---- idle connections and the end
 
     def _schedule_idle_check(self) -> None:
-        self._idle_check = asyncio.get_running_loop().call_later(IDLE_CHECK_SECONDS, self._close_idle)
+        idle_ms = self._limits.idle_ms
+        often = min(IDLE_CHECK_SECONDS, idle_ms / 4000) if idle_ms > 0 else IDLE_CHECK_SECONDS
+        self._idle_check = asyncio.get_running_loop().call_later(max(often, 0.05), self._close_idle)
 
     def _close_idle(self) -> None:
-        if self._limits.idle_ms > 0:
-            oldest = time.monotonic() - self._limits.idle_ms / 1000
-            for connection in [c for c in self._connections if c.last_active < oldest and c.is_idle]:
+        now = time.monotonic()
+        idle_ms = self._limits.idle_ms
+        idle_since = now - idle_ms / 1000 if idle_ms > 0 else 0.0
+        for connection in list(self._connections):
+            if connection.is_closing:
+                if connection.closing_since < now - CLOSING_SECONDS_MAX:
+                    connection.give_up()
+            elif connection.is_idle(idle_since):
                 self.closed_idle += 1
                 connection.close()
         self._schedule_idle_check()
@@ -186,9 +227,10 @@ class Listener:
             self._idle_check.cancel()
         if self._server is not None:
             self._server.close()
+        self._counts.waiting.clear()
         for connection in list(self._connections):
             connection.close()
         if self._server is not None:
             await asyncio.sleep(0)
             for connection in list(self._connections):
-                connection.abort()
+                connection.give_up()

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from moldau.broker.fetch_session import FetchSessionCache
     from moldau.metadata.image import ClusterImage
-    from moldau.node.listener import ConnectionCounts, Listener
+    from moldau.node.listener import Listener
+    from moldau.node.unread import UnreadAnswers
     from moldau.replication.partition_table import PartitionTable
 
 
@@ -31,7 +32,7 @@ class NodeMetrics:
         partitions: PartitionTable | None,
         sessions: FetchSessionCache | None,
         listeners: Iterable[Listener],
-        connections: ConnectionCounts,
+        unread: UnreadAnswers,
         image: Callable[[], ClusterImage],
         node_id: int,
     ) -> None:
@@ -39,7 +40,7 @@ class NodeMetrics:
         self._partitions = partitions
         self._sessions = sessions
         self._listeners = listeners
-        self._connections = connections
+        self._unread = unread
         self._image = image
         self._node_id = node_id
 
@@ -100,14 +101,17 @@ class NodeMetrics:
         accepted = CounterMetricFamily("moldau_connections_accepted", "Connections accepted", labels=["listener"])
         idle = CounterMetricFamily("moldau_connections_closed_idle", "Closed for silence", labels=["listener"])
         bad = CounterMetricFamily("moldau_connections_closed_bad", "Closed for a bad request", labels=["listener"])
+        refused = CounterMetricFamily("moldau_connections_rejected", "Refused by a limit", labels=["listener"])
         for listener in self._listeners:
             now.add_metric([listener.name], listener.connection_count)
             accepted.add_metric([listener.name], listener.accepted)
             idle.add_metric([listener.name], listener.closed_idle)
             bad.add_metric([listener.name], listener.bad_requests)
-        yield from (now, accepted, idle, bad)
+            refused.add_metric([listener.name], listener.rejected)
+        yield from (now, accepted, idle, bad, refused)
+        yield _gauge("moldau_unread_bytes", "Answers in connections whose clients do not read", self._unread.total)
         yield CounterMetricFamily(
-            "moldau_connections_rejected", "Refused by a connection limit", value=self._connections.rejected
+            "moldau_connections_closed_stuck", "Closed for leaving too much unread", value=self._unread.given_up
         )
 
     def _collect_cluster(self) -> Iterator[Metric]:

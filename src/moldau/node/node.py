@@ -40,6 +40,7 @@ from moldau.node.lifecycle import BrokerLifecycle, register_controller
 from moldau.node.listener import ConnectionCounts, ConnectionLimits, Listener
 from moldau.node.metrics import NodeMetrics
 from moldau.node.storage import DirectoryLocks, StorageError, all_directories, prepare_storage
+from moldau.node.unread import UnreadAnswers, default_limit
 from moldau.ports import Pending
 from moldau.protocol.uuids import ZERO_UUID
 from moldau.quorum.bootstrap import read_bootstrap
@@ -56,6 +57,10 @@ log = logging.getLogger("moldau.node")
 LEAVE_SECONDS_MAX = 5.0
 # Descriptors kept for connections; the rest are for files.
 CONNECTION_DESCRIPTORS_MIN = 1024
+FILE_DESCRIPTORS_MIN = 128
+CONNECTIONS_MIN = 16
+# For everything else: the loop itself, listeners, locks, files that are read as a whole.
+SPARE_DESCRIPTORS = 64
 
 
 class Node:
@@ -102,11 +107,16 @@ class Node:
     def _open_world(self) -> None:
         loop = asyncio.get_running_loop()
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        open_files = max(FILE_DESCRIPTORS_MIN, (soft - CONNECTION_DESCRIPTORS_MIN) // 2)
+        self._connection_descriptors = max(CONNECTIONS_MIN, soft - open_files - SPARE_DESCRIPTORS)
         self._clock = LoopClock(loop)
         self._background = LoopBackground(loop, lambda error: log.error("background work failed", exc_info=error))
-        self._disk = OsDisk(
-            lambda call: _post(loop, call), open_files=max(128, (soft - CONNECTION_DESCRIPTORS_MIN) // 2)
-        )
+        self._disk = OsDisk(lambda call: _post(loop, call, self._after_disk), open_files=open_files)
+
+    def _after_disk(self) -> None:
+        """A sync has ended and may have committed records: answer those who wait for them."""
+        if self._running:
+            self.broker.after_requests()
 
     def _open_storage(self) -> None:
         directories = all_directories(self._config)
@@ -256,9 +266,10 @@ class Node:
     async def _bind_listeners(self) -> None:
         config = self._config
         pool = BufferPool()
-        self._limits = ConnectionLimits.of(config)
-        counts = ConnectionCounts()
-        self._counts = counts
+        self._limits = ConnectionLimits.of(config, self._connection_descriptors)
+        self._unread = UnreadAnswers(default_limit(), self.broker.fetch.memory_is_scarce)
+        # Clients must not be able to take the controllers' places.
+        counts = {is_controller: ConnectionCounts() for is_controller in (False, True)}
         for address in config.listeners:
             if address.security_protocol != "PLAINTEXT":
                 raise ConfigError(
@@ -268,7 +279,7 @@ class Node:
                 )
             is_controller = address.name in config.controller_listener_names
             service = self._controller_api if is_controller else self.broker
-            listener = Listener(address.name, service, pool, self._limits, counts)
+            listener = Listener(address.name, service, pool, self._unread, self._limits, counts[is_controller])
             try:
                 await listener.bind(address.host, address.port)
             except OSError as error:
@@ -345,7 +356,7 @@ class Node:
             self._partitions,
             self.broker.fetch.sessions,
             self._listeners,
-            self._counts,
+            self._unread,
             lambda: self._loader.image,
             self._config.node_id,
         )
@@ -390,10 +401,15 @@ class Node:
         self._running = False
 
 
-def _post(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+def _post(loop: asyncio.AbstractEventLoop, call: Callable[[], None], after: Callable[[], None]) -> None:
     """Hand a call from another thread to the loop's; a loop that has ended needs no more calls."""
+
+    def run() -> None:
+        call()
+        after()
+
     if not loop.is_closed():
-        loop.call_soon_threadsafe(call)
+        loop.call_soon_threadsafe(run)
 
 
 async def _kept(promise: Pending[None]) -> None:
