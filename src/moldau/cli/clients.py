@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from moldau.cli.admin.settings import parse_jaas
-from moldau.cli.errors import CliError, ConnectionFailed
+from moldau.cli.errors import CliError
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
@@ -159,10 +159,3 @@ def make_consumer(settings: Mapping[str, str], reporter: ErrorReporter) -> Consu
 def _refused(error: Exception) -> CliError:
     details = error.args[0].str() if error.args else str(error)
     return CliError(f"The client does not accept its settings: {details}")
-
-
-def unreachable(bootstrap: str, reason: str) -> ConnectionFailed:
-    return ConnectionFailed(
-        f"Cannot reach a broker at {bootstrap}: {reason}",
-        hint="Is one running there? Start one with 'moldau start', or name another with --bootstrap-server.",
-    )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from moldau.cli.errors import CliError
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer
 
 REFRESH_SECONDS = 5.0
 # A partition with nothing to read holds up the others that share its fetch for this long.
@@ -95,15 +95,6 @@ def assign_one(consumer: Consumer, topic: str, partition: int, offset: int) -> N
     from confluent_kafka import TopicPartition
 
     consumer.assign([TopicPartition(topic, partition, offset)])
-
-
-def reached_ends(consumer: Consumer, ends: dict[Partition, int], partitions: list[TopicPartition]) -> bool:
-    """Whether everything before the given end offsets has been read."""
-    for position in consumer.position(partitions):
-        end = ends.get((position.topic, position.partition), 0)
-        if 0 <= position.offset < end:
-            return False
-    return True
 
 
 def java_pattern(text: str) -> Callable[[str], bool]:

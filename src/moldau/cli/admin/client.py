@@ -18,6 +18,8 @@ from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ErrorCode
 
 CONNECT_TIMEOUT = 10.0
+# A connection may break once by chance; one that breaks this often in a row will do so again.
+IMPATIENT_BREAKS = 3
 # Errors that mean: the request may succeed if it is sent again, perhaps to another node.
 TRANSIENT = frozenset(
     {
@@ -36,6 +38,9 @@ TRANSIENT = frozenset(
     }
 )
 _CONTROLLER_ENDPOINTS = 2
+
+NOBODY_HINT = "Is one running there? Start one with 'moldau start', or name another with --bootstrap-server."
+SECURITY_HINT = "If its listener uses TLS or SASL, say so with security.protocol in --command-config."
 
 Codes = Callable[[Any], Iterable[int]]
 
@@ -120,6 +125,7 @@ class Admin:
         self, message: Any, connect: Callable[[Deadline], Connection], codes: Codes | None, max_version: int | None
     ) -> Any:
         deadline = self.deadline()
+        breaks = 0
         while True:
             try:
                 connection = connect(deadline)
@@ -127,8 +133,8 @@ class Admin:
                 answer = connection.request(message, timeout=max(timeout, 0.001), max_version=max_version)
             except Disconnected as problem:
                 self._forget_broken()
-                if deadline.passed():
-                    raise CliError(f"No answer within {self.settings.api_timeout:g} s: {problem}") from None
+                breaks += 1
+                self._connection_broke(problem, breaks, deadline)
                 deadline.pause()
                 continue
             if codes is None or deadline.passed() or not TRANSIENT.intersection(codes(answer)):
@@ -197,13 +203,19 @@ class Admin:
         self.close()
         self.controller_id = -1
 
+    def _connection_broke(self, problem: Disconnected, breaks: int, deadline: Deadline) -> None:
+        """Give up when time is up, or when it keeps happening and nobody wants to wait."""
+        if deadline.passed() or (not self.patient and breaks >= IMPATIENT_BREAKS):
+            raise ConnectionFailed(f"The broker does not answer: {problem}", hint=SECURITY_HINT)
+        if breaks == IMPATIENT_BREAKS and not self._warned:
+            self._warned = True
+            print(f"The broker does not answer ({problem}); trying for {deadline.remaining():.0f} s", file=sys.stderr)
+
     def _nobody_answered(self, failures: list[str], deadline: Deadline) -> None:
         reasons = "; ".join(failures)
         if not self.patient or deadline.passed():
-            raise ConnectionFailed(
-                f"Cannot reach a broker: {reasons}",
-                hint="Is one running there? Start one with 'moldau start', or name another with --bootstrap-server.",
-            )
+            hint = SECURITY_HINT if "closed the connection" in reasons else NOBODY_HINT
+            raise ConnectionFailed(f"Cannot reach a broker: {reasons}", hint=hint)
         if not self._warned:
             self._warned = True
             print(f"Cannot reach a broker yet ({reasons}); trying for {deadline.remaining():.0f} s", file=sys.stderr)

@@ -125,7 +125,7 @@ class Connection:
         while True:
             answer = self.request(SaslAuthenticateRequest(auth_bytes=message))
             if answer.error_code != ErrorCode.NONE:
-                raise CliError(f"Authentication failed: {answer.error_message or 'the server gave no reason'}")
+                raise CliError(answer.error_message or "Authentication failed")
             try:
                 message = conversation.send(answer.auth_bytes)
             except StopIteration:

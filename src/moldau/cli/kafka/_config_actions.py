@@ -151,8 +151,12 @@ def java_double(value: float) -> str:
 
 def _describe_scram(admin: Admin, users: Sequence[str]) -> None:
     from moldau.cli.admin.failures import java_name
+    from moldau.protocol.api import ApiKey
     from moldau.protocol.errors import ErrorCode
 
+    if not admin.supports(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS):
+        # A cluster that has no SCRAM has no credentials to show; its quotas have been shown.
+        return
     for described in describe_scram(admin, users):
         if described.error is not None:
             if described.error.code == ErrorCode.RESOURCE_NOT_FOUND:

@@ -51,6 +51,8 @@ def execute(argv: Sequence[str] | None) -> int:
         except (ApiError, CliError) as error:
             # Kafka's tool reports a failed operation on standard output, in this form.
             print(f"Error while executing topic command : {error.message}")
+            if isinstance(error, CliError) and error.hint:
+                print(error.hint, file=sys.stderr)
             return 1
     return 0
 
