@@ -13,7 +13,7 @@ from moldau.log.config import LogConfig
 def log_config(topic: TopicConfig, node: NodeConfig) -> LogConfig:
     return LogConfig(
         segment_bytes=topic.segment_bytes,
-        segment_ms=topic.segment_ms,
+        segment_ms=_segment_ms(topic),
         segment_jitter_ms=topic.segment_jitter_ms,
         segment_index_bytes=topic.segment_index_bytes,
         index_interval_bytes=topic.index_interval_bytes,
@@ -38,6 +38,13 @@ def log_config(topic: TopicConfig, node: NodeConfig) -> LogConfig:
         producer_id_expiration_ms=node.integer("producer.id.expiration.ms"),
         transaction_verification=node.flag("transaction.partition.verification.enable"),
     )
+
+
+def _segment_ms(topic: TopicConfig) -> int:
+    """The active segment is never compacted: to keep max.compaction.lag.ms it must be rolled by then."""
+    if topic.cleanup_policy_compact:
+        return min(topic.segment_ms, topic.max_compaction_lag_ms)
+    return topic.segment_ms
 
 
 def _compression_level(topic: TopicConfig) -> int | None:
