@@ -97,7 +97,6 @@ class Node:
             self._set_strays_aside()
             for listener in self._listeners:
                 await listener.accept()
-            self._set_strays_aside()
             self._logs.start()
             self._cleaner.start()
             await self._start_http()
@@ -197,14 +196,6 @@ class Node:
         )
         self._logs.load()
         self._cleaner = LogCleaner(self._logs, self._disk, self._clock, self._background, CleanerSettings.of(config))
-
-    def _set_strays_aside(self) -> None:
-        """Logs the cluster knows nothing of (their topics were deleted while this node was away) get out of the way;
-        their files stay, under a name that says so."""
-        for topic, index in self._logs.partitions():
-            if self._partitions.find(topic, index) is None:
-                log.warning("%s-%d is on disk but not in the cluster: set aside", topic, index)
-                self._logs.set_aside(topic, index)
 
     def _log_config_of(self, topic: str) -> LogConfig | None:
         hosted = self._partitions.by_name.get(topic.encode())
