@@ -92,8 +92,14 @@ def _remaining(deadline: float | None) -> float:
 
 
 def assign_one(consumer: Consumer, topic: str, partition: int, offset: int) -> None:
-    from confluent_kafka import TopicPartition
+    from confluent_kafka import KafkaException, TopicPartition
 
+    try:
+        # Asking for the topic makes the library find its leaders now and not at its next refresh.
+        consumer.list_topics(topic, timeout=METADATA_TIMEOUT)
+    except KafkaException:
+        # The library keeps trying to connect and reports why it cannot.
+        pass
     consumer.assign([TopicPartition(topic, partition, offset)])
 
 
