@@ -308,7 +308,18 @@ AUTHORIZATION: Final[Mapping[ApiKey, tuple[Rule, ...]]] = {
 }
 
 # Their handlers ask the guard themselves, item by item, because a refusal there is not the whole answer.
-SELF_CHECKED: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS})
+SELF_CHECKED: Final = frozenset(
+    {
+        ApiKey.PRODUCE,
+        ApiKey.FETCH,
+        ApiKey.METADATA,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.LIST_GROUPS,
+        ApiKey.DELETE_GROUPS,
+    }
+)
 
 
 class Guard:

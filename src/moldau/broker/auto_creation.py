@@ -14,13 +14,14 @@ from moldau.broker.context import Caller
 from moldau.broker.services import BrokerServices
 from moldau.broker.topic_names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from moldau.controller.topic_names import reason_against
+from moldau.ports import Pending
 from moldau.protocol.errors import ApiError, ErrorCode, error_code
 from moldau.protocol.generated.wire.create_topics_request import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from moldau.protocol.generated.wire.create_topics_response import CreateTopicsResponse
+from moldau.protocol.generated.wire.create_topics_response import CreatableTopicResult, CreateTopicsResponse
 
 log = logging.getLogger("moldau.broker")
 
@@ -64,7 +65,7 @@ class TopicAutoCreator:
 
     def __init__(self, services: BrokerServices) -> None:
         self._services = services
-        self._in_flight: set[str] = set()
+        self._in_flight: dict[str, Pending[ErrorCode]] = {}
 
     def create(self, names: Iterable[str], caller: Caller) -> dict[str, ErrorCode]:
         """Have these topics created; gives what each is answered with for now."""
@@ -81,8 +82,15 @@ class TopicAutoCreator:
             self._ask(wanted, caller.principal)
         return answers
 
+    def ensure(self, name: str, principal: str) -> Pending[ErrorCode]:
+        """Have one topic created; the promise is kept when the controller has answered, NONE if it exists now."""
+        if name not in self._in_flight:
+            self._ask([name], principal)
+        # The controller may have answered already.
+        return self._in_flight.get(name) or Pending.of(ErrorCode.NONE)
+
     def _ask(self, names: list[str], principal: str) -> None:
-        self._in_flight.update(names)
+        self._in_flight.update({name: Pending() for name in names})
         services = self._services
         request = CreateTopicsRequest(
             topics=[self._creatable(name) for name in names],
@@ -90,19 +98,13 @@ class TopicAutoCreator:
         )
 
         def answered(response: CreateTopicsResponse | ApiError) -> None:
-            self._in_flight.difference_update(names)
             if isinstance(response, ApiError):
                 log.warning("topics %s could not be created automatically: %s", ", ".join(names), response)
-                return
-            for result in response.topics:
-                code = error_code(result.error_code)
-                if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                    log.warning(
-                        "topic %s could not be created automatically: %s: %s",
-                        result.name,
-                        code.name,
-                        result.error_message,
-                    )
+                results = dict.fromkeys(names, response.code)
+            else:
+                results = {result.name: _outcome(result) for result in response.topics}
+            for name in names:
+                self._in_flight.pop(name).resolve(results.get(name, ErrorCode.UNKNOWN_SERVER_ERROR))
 
         services.controller.ask(request, _CREATE_TOPICS_VERSION, principal).then(answered)
 
@@ -126,3 +128,12 @@ class TopicAutoCreator:
             replication_factor=config.integer(replicas),
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in settings.items()],
         )
+
+
+def _outcome(result: CreatableTopicResult) -> ErrorCode:
+    code = error_code(result.error_code)
+    if code is ErrorCode.TOPIC_ALREADY_EXISTS:
+        return ErrorCode.NONE
+    if code is not ErrorCode.NONE:
+        log.warning("topic %s could not be created automatically: %s: %s", result.name, code.name, result.error_message)
+    return code

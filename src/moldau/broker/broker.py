@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.auto_creation import TopicAutoCreator
 from moldau.broker.context import ClientConnection
+from moldau.broker.coordinators import CoordinatorLocator, group_runtime
 from moldau.broker.discovery import ApiVersionsHandler, DescribeClusterHandler, FindCoordinatorHandler
 from moldau.broker.fetch import FetchHandler
 from moldau.broker.fetch_session import FetchSessionCache
@@ -22,12 +23,15 @@ from moldau.broker.request_metrics import RequestMetrics
 from moldau.broker.router import Handler, Outcome, Router
 from moldau.broker.services import BrokerServices
 from moldau.broker.topic_metadata import TopicMetadataHandlers
+from moldau.broker.topic_names import CONSUMER_OFFSETS
 from moldau.metadata.delta import ImageDelta
 from moldau.metadata.image import BROKER_RESOURCE, ClusterImage
 from moldau.protocol.api import API_TABLE, ApiKey
 
 if TYPE_CHECKING:
     from moldau.broker.telemetry import TelemetryHandlers
+    from moldau.coordinator.group.shard import GroupShard
+    from moldau.coordinator.runtime import CoordinatorRuntime
 
 log = logging.getLogger("moldau.broker")
 
@@ -47,6 +51,10 @@ class Broker:
         )
         # Loaded when the first client comes with metrics.
         self.telemetry: TelemetryHandlers | None = None
+        # Loaded when there are groups, or when the first client asks for one.
+        self.groups: CoordinatorRuntime[GroupShard] | None = None
+        self._creator = TopicAutoCreator(services)
+        self.coordinators = services.coordinators = CoordinatorLocator(services, self._creator)
         self.router = Router(self.metrics, guard=services.guard, unstable=config.flag("unstable.api.versions.enable"))
         self._register()
 
@@ -63,7 +71,7 @@ class Broker:
             }
         )
         router.serve(FindCoordinatorHandler(services).handlers())
-        router.serve(TopicMetadataHandlers(services, TopicAutoCreator(services)).handlers())
+        router.serve(TopicMetadataHandlers(services, self._creator).handlers())
         router.serve(Forwarder(services).handlers())
         router.serve_family((ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DELETE_RECORDS), self._offsets)
         router.serve_family((ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_PRODUCERS), self._producers)
@@ -80,6 +88,19 @@ class Broker:
             (ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS),
             self._cluster,
         )
+        router.serve_family((ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE), self._group_offsets)
+        router.serve_family(
+            (
+                ApiKey.JOIN_GROUP,
+                ApiKey.SYNC_GROUP,
+                ApiKey.HEARTBEAT,
+                ApiKey.LEAVE_GROUP,
+                ApiKey.DESCRIBE_GROUPS,
+                ApiKey.LIST_GROUPS,
+                ApiKey.DELETE_GROUPS,
+            ),
+            self._groups,
+        )
         router.serve_family((ApiKey.DESCRIBE_LOG_DIRS, ApiKey.ALTER_REPLICA_LOG_DIRS), self._log_dirs)
         router.serve_family((ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY), self._telemetry)
         assert all("broker" in API_TABLE[key].listeners for key in router.routes), "an API in the wrong place"
@@ -88,6 +109,23 @@ class Broker:
         from moldau.broker.offsets import OffsetHandlers
 
         return OffsetHandlers(self.services).handlers()
+
+    def _group_offsets(self) -> Mapping[ApiKey, Handler]:
+        from moldau.broker.group_offsets import GroupOffsetHandlers
+
+        return GroupOffsetHandlers(self.services, self.group_coordinator()).handlers()
+
+    def _groups(self) -> Mapping[ApiKey, Handler]:
+        from moldau.broker.groups import GroupHandlers
+
+        return GroupHandlers(self.services, self.group_coordinator()).handlers()
+
+    def group_coordinator(self) -> CoordinatorRuntime[GroupShard]:
+        groups = self.groups
+        if groups is None:
+            groups = self.groups = group_runtime(self.services)
+            groups.image_published(ImageDelta(), self.services.image)
+        return groups
 
     def _producers(self) -> Mapping[ApiKey, Handler]:
         from moldau.broker.producers import ProducerHandlers, ProducerIds
@@ -139,6 +177,11 @@ class Broker:
         if (BROKER_RESOURCE, "") in delta.configs or (BROKER_RESOURCE, str(services.node_id)) in delta.configs:
             self._reconfigure(image)
         services.partitions.apply(delta, image)
+        if self.groups is not None:
+            self.groups.image_published(delta, image)
+        elif image.topic(CONSUMER_OFFSETS) is not None:
+            self.group_coordinator()
+        self.coordinators.image_published()
         self.after_requests()
 
     def _reconfigure(self, image: ClusterImage) -> None:

@@ -21,6 +21,7 @@ from moldau.broker.router import Handler, Route
 from moldau.broker.services import BrokerServices
 from moldau.metadata.features import KRAFT_VERSION, supported_features
 from moldau.metadata.image import CLIENT_METRICS_RESOURCE, ClusterImage
+from moldau.ports import Pending
 from moldau.protocol.api import API_TABLE, ApiKey
 from moldau.protocol.errors import MESSAGES, ApiError, ErrorCode
 from moldau.protocol.generated.wire.api_versions_request import ApiVersionsRequest
@@ -186,7 +187,20 @@ class FindCoordinatorHandler:
     def handlers(self) -> Mapping[ApiKey, Handler]:
         return {ApiKey.FIND_COORDINATOR: self.handle}
 
-    def handle(self, request: FindCoordinatorRequest, caller: Caller) -> FindCoordinatorResponse:
+    def handle(
+        self, request: FindCoordinatorRequest, caller: Caller
+    ) -> FindCoordinatorResponse | Pending[FindCoordinatorResponse]:
+        coordinators = self._services.coordinators
+        waits = None
+        if coordinators is not None and (caller.api_version < 4 or request.coordinator_keys):
+            waits = coordinators.wait_for_topic(request.key_type, caller.principal)
+        if waits is None:
+            return self._answer(request, caller)
+        answer: Pending[FindCoordinatorResponse] = Pending()
+        waits.then(lambda _: answer.resolve(self._answer(request, caller)))
+        return answer
+
+    def _answer(self, request: FindCoordinatorRequest, caller: Caller) -> FindCoordinatorResponse:
         if caller.api_version >= 4:
             found = [self._find(request.key_type, key, caller) for key in request.coordinator_keys]
             return FindCoordinatorResponse(coordinators=found)

@@ -32,6 +32,7 @@ from moldau.protocol.generated.wire.create_partitions_response import (
 )
 from moldau.protocol.generated.wire.create_topics_response import CreatableTopicResult, CreateTopicsResponse
 from moldau.protocol.generated.wire.delete_acls_response import DeleteAclsFilterResult, DeleteAclsResponse
+from moldau.protocol.generated.wire.delete_groups_response import DeletableGroupResult, DeleteGroupsResponse
 from moldau.protocol.generated.wire.delete_records_response import (
     DeleteRecordsPartitionResult,
     DeleteRecordsResponse,
@@ -40,6 +41,7 @@ from moldau.protocol.generated.wire.delete_records_response import (
 from moldau.protocol.generated.wire.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
 from moldau.protocol.generated.wire.describe_client_quotas_response import DescribeClientQuotasResponse
 from moldau.protocol.generated.wire.describe_configs_response import DescribeConfigsResponse, DescribeConfigsResult
+from moldau.protocol.generated.wire.describe_groups_response import DescribedGroup, DescribeGroupsResponse
 from moldau.protocol.generated.wire.describe_producers_response import (
     DescribeProducersResponse,
     PartitionResponse,
@@ -59,12 +61,24 @@ from moldau.protocol.generated.wire.incremental_alter_configs_response import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
+from moldau.protocol.generated.wire.join_group_response import JoinGroupResponse
 from moldau.protocol.generated.wire.list_offsets_response import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
 from moldau.protocol.generated.wire.metadata_response import MetadataResponse, MetadataResponseTopic
+from moldau.protocol.generated.wire.offset_commit_response import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from moldau.protocol.generated.wire.offset_fetch_response import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
 from moldau.protocol.generated.wire.offset_for_leader_epoch_response import (
     EpochEndOffset,
     OffsetForLeaderEpochResponse,
@@ -329,6 +343,55 @@ def _elect_leaders(request: Any, failed: Failed) -> ElectLeadersResponse:
     )
 
 
+def _join_group(request: Any, failed: Failed) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=failed.code, member_id=request.member_id, protocol_name=None if failed.version >= 7 else ""
+    )
+
+
+def _offset_commit(request: Any, failed: Failed) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                topic.name,
+                topic.topic_id,
+                [OffsetCommitResponsePartition(each.partition_index, failed.code) for each in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _offset_fetch(request: Any, failed: Failed) -> OffsetFetchResponse:
+    if failed.version >= 8:
+        return OffsetFetchResponse(
+            groups=[OffsetFetchResponseGroup(group.group_id, error_code=failed.code) for group in request.groups]
+        )
+    if failed.version >= 2:
+        return OffsetFetchResponse(error_code=failed.code)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                topic.name,
+                [OffsetFetchResponsePartition(index, -1, -1, "", failed.code) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe_groups(request: Any, failed: Failed) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(
+        groups=[DescribedGroup(error_code=failed.code, group_id=group_id) for group_id in request.groups]
+    )
+
+
+def _delete_groups(request: Any, failed: Failed) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id, failed.code) for group_id in request.groups_names]
+    )
+
+
 _SHAPES: Final[Mapping[ApiKey, Shape]] = {
     ApiKey.METADATA: _metadata,
     ApiKey.FIND_COORDINATOR: _find_coordinator,
@@ -349,4 +412,9 @@ _SHAPES: Final[Mapping[ApiKey, Shape]] = {
     ApiKey.DELETE_ACLS: _delete_acls,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
     ApiKey.ELECT_LEADERS: _elect_leaders,
+    ApiKey.JOIN_GROUP: _join_group,
+    ApiKey.OFFSET_COMMIT: _offset_commit,
+    ApiKey.OFFSET_FETCH: _offset_fetch,
+    ApiKey.DESCRIBE_GROUPS: _describe_groups,
+    ApiKey.DELETE_GROUPS: _delete_groups,
 }

@@ -49,6 +49,10 @@ class Coordinators(Protocol):
         """(node id, its endpoint on that listener), or why there is none."""
         ...
 
+    def wait_for_topic(self, key_type: int, principal: str) -> Pending[None] | None:
+        """None when `locate` knows all it ever will; else a promise for when that is so. Creates missing topics."""
+        ...
+
 
 @dataclass(slots=True)
 class BrokerServices:

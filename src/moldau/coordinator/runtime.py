@@ -1,8 +1,8 @@
 """The one runtime of all coordinators: decide, append, replay, answer when committed.
 
-A coordinator's state is split into shards, one for each partition of its internal topic that this node leads. A shard
-changes only by replaying records: what a decision wrote is appended to the partition and replayed at once, its
-response leaves when the records are committed. Taking over a partition is the same replay from its log.
+A coordinator's state is split into shards, one for each partition of its internal topic that this node leads. What a
+decision wrote is appended to the partition and replayed at once, its response leaves when the records are committed.
+Taking over a partition is the same replay from its log.
 
 Decides who is the coordinator of a key, when a shard may answer, and when a response may leave. It never looks into a
 record; that is the shard's business.
@@ -14,57 +14,51 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from moldau.coordinator.decision import CoordinatorRecord, Decision, Transaction
+from moldau.coordinator.hashing import partition_for
+from moldau.coordinator.timers import ShardTimers
 from moldau.log.markers import read_end_marker
 from moldau.metadata.delta import ImageDelta
 from moldau.metadata.image import ClusterImage
-from moldau.ports import Background, Clock, Pending, Timer
-from moldau.protocol.coordinator_records import encode_key, encode_value
+from moldau.ports import Background, Clock, Pending
 from moldau.protocol.errors import ApiError, ErrorCode
-from moldau.protocol.wire import WireMessage
 from moldau.records.batch import iter_batches
-from moldau.records.builder import build_batch, build_end_transaction_marker
-from moldau.records.record import Record, read_records
+from moldau.records.builder import BatchBuilder, build_end_transaction_marker
+from moldau.records.record import read_records
 from moldau.replication.partition import Partition
 from moldau.replication.partition_table import PartitionTable
 
 log = logging.getLogger("moldau.coordinator")
 
 LOAD_BYTES = 1 << 20
+# Records replayed before others get their turn, a few milliseconds of work.
+LOAD_RECORDS = 500
+# Room that a batch's header and a record's own lengths need, when records are spread over batches.
+_RECORD_OVERHEAD = 32
+_BATCH_OVERHEAD = 128
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Shard")
 
-
-class CoordinatorRecord(NamedTuple):
-    """One change of a shard's state. A value of None is a tombstone."""
-
-    key: WireMessage
-    value: WireMessage | None
-    version: int = 0
-
-
-@dataclass(slots=True)
-class Decision(Generic[T]):
-    """What a request leads to: the records that change the state, and the response once they are committed."""
-
-    response: T
-    records: Sequence[CoordinatorRecord] = ()
-
-
-class Transaction(NamedTuple):
-    """The producer on whose behalf records are written; they count when its transaction commits."""
-
-    producer_id: int
-    producer_epoch: int
+# What a client of a coordinator is told when its records could not be written: it looks for the coordinator again.
+_REFUSED = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
 
 
 class Shard(Protocol):
     """The state behind one partition of a coordinator's topic."""
 
     def replay(self, offset: int, transaction: Transaction | None, key: bytes, value: bytes | None) -> None:
-        """Take over one record, from the log or just appended. The only way the state changes."""
+        """Take over one record, from the log or just appended."""
         ...
 
     def end_transaction(self, transaction: Transaction, committed: bool) -> None: ...
@@ -86,39 +80,6 @@ class _State(Enum):
     CLOSED = "closed"
 
 
-class ShardTimers:
-    """Timers of one shard, by a key of the shard's choosing; all end when the shard is unloaded."""
-
-    __slots__ = ("_clock", "_timers")
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._timers: dict[object, Timer] = {}
-
-    def schedule(self, key: object, delay_ms: int, run: Callable[[], None]) -> None:
-        """Replaces a timer of the same key."""
-        self.cancel(key)
-
-        def fire() -> None:
-            self._timers.pop(key, None)
-            run()
-
-        self._timers[key] = self._clock.call_later(delay_ms, fire)
-
-    def cancel(self, key: object) -> None:
-        timer = self._timers.pop(key, None)
-        if timer is not None:
-            timer.cancel()
-
-    def is_scheduled(self, key: object) -> bool:
-        return key in self._timers
-
-    def cancel_all(self) -> None:
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
-
-
 @dataclass(slots=True, eq=False)
 class ShardHost(Generic[S]):
     """One shard and the partition its records go to."""
@@ -126,6 +87,8 @@ class ShardHost(Generic[S]):
     index: int
     partition: Partition
     timers: ShardTimers
+    # Carries out what the shard decides on its own, when a timer fires or the cluster changes.
+    perform: Callable[[Callable[[], Decision[Any]]], None]
     state: _State = _State.LOADING
     shard: S = field(init=False)
     # Offset after the last record written; state up to there may be read only when it is committed.
@@ -144,15 +107,19 @@ class CoordinatorRuntime(Generic[S]):
         background: Background,
         make_shard: Callable[[ShardHost[S]], S],
         image: Callable[[], ClusterImage],
+        has_log: Callable[[str, int], bool],
+        codec: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`has_log` says whether a partition has anything to load; one that has not is ready at once."""
         self.topic = topic
         self._partitions = partitions
         self._clock = clock
         self._background = background
         self._make_shard = make_shard
         self._image = image
+        self._has_log = has_log
+        self._codec = codec
         self._hosts: dict[int, ShardHost[S]] = {}
-        self._topic_id: bytes | None = None
 
     # ---- who coordinates what
 
@@ -161,11 +128,15 @@ class CoordinatorRuntime(Generic[S]):
         topic = self._image().topic(self.topic)
         if topic is None or not topic.partitions:
             return None
-        return (java_hash(key) & 0x7FFFFFFF) % len(topic.partitions)
+        return partition_for(key, len(topic.partitions))
 
     def shards(self) -> Iterator[S]:
         """Every shard that is loaded here."""
         return (host.shard for host in self._hosts.values() if host.state is _State.ACTIVE)
+
+    def hosts(self) -> list[ShardHost[S]]:
+        """Every shard that can answer, with its host."""
+        return [host for host in self._hosts.values() if host.state is _State.ACTIVE]
 
     @property
     def any_loading(self) -> bool:
@@ -193,14 +164,13 @@ class CoordinatorRuntime(Generic[S]):
         """Run a decision. The response comes back at once when nothing has to be waited for."""
         if host.state is not _State.ACTIVE:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
-        decision = decide(host.shard)
-        if decision.records:
-            self._append(host, decision.records, transaction)
-        return self._when_committed(host, decision.response)
+        return self._carry_out(host, decide(host.shard), transaction)
 
     def read(self, host: ShardHost[S], look: Callable[[S], T]) -> T | Pending[T | ApiError]:
         """Look at the state; what is seen leaves when everything it rests on is committed."""
-        return self.write(host, lambda shard: Decision(look(shard)))
+        if host.state is not _State.ACTIVE:
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        return self._when_committed(host, look(host.shard), None)
 
     def end_transaction(
         self, host: ShardHost[S], transaction: Transaction, coordinator_epoch: int, *, committed: bool, version: int
@@ -216,37 +186,86 @@ class CoordinatorRuntime(Generic[S]):
         info = host.partition.append_own(marker, transaction_version=version)
         host.written_to = info.last_offset + 1
         host.shard.end_transaction(transaction, committed)
-        return self._when_committed(host, ErrorCode.NONE)
+        return self._when_committed(host, ErrorCode.NONE, None)
 
-    def _append(
-        self, host: ShardHost[S], records: Sequence[CoordinatorRecord], transaction: Transaction | None
+    def _carry_out(
+        self, host: ShardHost[S], decision: Decision[T], transaction: Transaction | None
+    ) -> T | Pending[T | ApiError]:
+        if decision.records:
+            try:
+                self._append(host, decision, transaction)
+            except ApiError as error:
+                refused = ApiError(_REFUSED.get(error.code, error.code))
+                log.warning("%s-%d: %d records not written: %s", self.topic, host.index, len(decision.records), error)
+                if decision.done is not None:
+                    decision.done(refused)
+                raise refused from error
+        return self._when_committed(host, decision.response, decision.done)
+
+    def _perform(self, host: ShardHost[S], decide: Callable[[], Decision[Any]]) -> None:
+        """A decision nobody asked for. Its failure is the log's to tell; there is nobody else to hear it."""
+        if host.state is not _State.ACTIVE:
+            return
+        try:
+            self._carry_out(host, decide(), None)
+        except ApiError:
+            return
+        except Exception:
+            log.exception("%s-%d: a timer's decision failed", self.topic, host.index)
+
+    def _append(self, host: ShardHost[S], decision: Decision[Any], transaction: Transaction | None) -> None:
+        partition = host.partition
+        if len(partition.isr) < partition.min_isr:
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        records = decision.records
+        if decision.atomic:
+            self._append_batch(host, records, transaction, decision.replay)
+            return
+        limit = partition.log.config.max_message_bytes - _BATCH_OVERHEAD
+        for part in _parts(records, limit):
+            self._append_batch(host, part, transaction, decision.replay)
+
+    def _append_batch(
+        self, host: ShardHost[S], records: Sequence[CoordinatorRecord], transaction: Transaction | None, replay: bool
     ) -> None:
-        encoded = [(encode_key(r.key), None if r.value is None else encode_value(r.value, r.version)) for r in records]
         now = self._clock.now_ms()
-        producer: dict[str, Any] = {}
-        if transaction is not None:
-            producer = {
-                "producer_id": transaction.producer_id,
-                "producer_epoch": transaction.producer_epoch,
-                "transactional": True,
-            }
-        batch = build_batch([Record(i, now, key, value, ()) for i, (key, value) in enumerate(encoded)], **producer)
-        info = host.partition.append_own(batch)
+        if transaction is None:
+            builder = BatchBuilder(codec=self._codec())
+        else:
+            builder = BatchBuilder(
+                codec=self._codec(),
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.producer_epoch,
+                transactional=True,
+            )
+        for key, value in records:
+            builder.append(key, value, timestamp=now)
+        info = host.partition.append_own(builder.build())
         host.written_to = info.last_offset + 1
-        for i, (key, value) in enumerate(encoded):
-            host.shard.replay(info.first_offset + i, transaction, key, value)
+        if replay:
+            take_over = host.shard.replay
+            for offset, (key, value) in enumerate(records, info.first_offset):
+                take_over(offset, transaction, key, value)
 
-    def _when_committed(self, host: ShardHost[S], response: T) -> T | Pending[T | ApiError]:
-        if host.partition.log.high_watermark >= host.written_to:
+    def _when_committed(
+        self, host: ShardHost[S], response: T, done: Callable[[ApiError | None], None] | None
+    ) -> T | Pending[T | ApiError]:
+        written_to = host.written_to
+        # Nothing written here yet means that there is perhaps no log to open either.
+        if not written_to or host.partition.log.high_watermark >= written_to:
+            if done is not None:
+                done(None)
             return response
         answer: Pending[T | ApiError] = Pending()
 
         def committed() -> None:
+            lost = ApiError(ErrorCode.NOT_COORDINATOR) if host.state is _State.CLOSED else None
+            if done is not None:
+                done(lost)
             if not answer.done:
-                lost = host.state is _State.CLOSED
-                answer.resolve(ApiError(ErrorCode.NOT_COORDINATOR) if lost else response)
+                answer.resolve(response if lost is None else lost)
 
-        host.partition.when_committed(host.written_to, committed)
+        host.partition.when_committed(written_to, committed)
         return answer
 
     # ---- following the cluster
@@ -257,7 +276,7 @@ class CoordinatorRuntime(Generic[S]):
             if not host.partition.is_leader:
                 self._unload(host)
         hosted = self._partitions.by_name.get(self.topic.encode())
-        if hosted is not None:
+        if hosted is not None and len(hosted.by_index) != len(self._hosts):
             for index, partition in hosted.by_index.items():
                 if partition.is_leader and index not in self._hosts:
                     self._load(index, partition)
@@ -266,32 +285,40 @@ class CoordinatorRuntime(Generic[S]):
                 host.shard.image_published(delta, image)
 
     def _load(self, index: int, partition: Partition) -> None:
-        host: ShardHost[S] = ShardHost(index, partition, ShardTimers(self._clock))
+        host: ShardHost[S] = ShardHost(
+            index, partition, ShardTimers(self._clock), lambda decide: self._perform(host, decide)
+        )
         host.shard = self._make_shard(host)
         self._hosts[index] = host
-        self._background.run(self._replay_log(host), lambda error: self._replayed(host, error))
+        if not partition.opened and not self._has_log(self.topic, index):
+            self._replayed(host, None)
+        else:
+            self._background.run(self._replay_log(host), lambda error: self._replayed(host, error))
 
     def _replay_log(self, host: ShardHost[S]) -> Iterator[None]:
         partition_log = host.partition.log
         offset = partition_log.log_start_offset
+        replay = host.shard.replay
+        count = 0
         while offset < partition_log.log_end_offset and host.state is _State.LOADING:
-            data = partition_log.read(
-                offset, LOAD_BYTES, max_offset=partition_log.log_end_offset, min_one_message=True
-            ).records
-            if not data:
-                break
+            found = partition_log.read(offset, LOAD_BYTES, max_offset=partition_log.log_end_offset)
+            data = found.records
             for header in iter_batches(data):
-                batch = memoryview(data)[header.start : header.end]
                 transaction = Transaction(header.producer_id, header.producer_epoch) if header.has_producer_id else None
                 if header.is_control:
                     marker = read_end_marker(header, data)
                     if marker is not None and transaction is not None:
                         host.shard.end_transaction(transaction, marker.committed)
-                else:
-                    for record in read_records(batch):
-                        assert record.key is not None, "a coordinator's records have keys"
-                        host.shard.replay(record.offset, transaction, record.key, record.value)
-                offset = header.next_offset
+                    continue
+                for each in read_records(data, header):
+                    if each.key is not None:
+                        replay(each.offset, transaction, each.key, each.value)
+                count += header.record_count
+                if count >= LOAD_RECORDS:
+                    count = 0
+                    yield
+            assert found.next_offset > offset, "a read that leads nowhere"
+            offset = found.next_offset
             yield
         host.written_to = partition_log.log_end_offset
 
@@ -314,9 +341,13 @@ class CoordinatorRuntime(Generic[S]):
             host.shard.unloaded()
 
 
-def java_hash(text: str) -> int:
-    """String.hashCode of Java, which decides the partition of a group or transactional id."""
-    value = 0
-    for unit in memoryview(text.encode("utf-16-le")).cast("H"):
-        value = (31 * value + unit) & 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
+def _parts(records: Sequence[CoordinatorRecord], limit: int) -> Iterator[Sequence[CoordinatorRecord]]:
+    """The records in order, in as few parts as fit the limit; one record alone is never split."""
+    start = size = 0
+    for i, (key, value) in enumerate(records):
+        needed = len(key) + (0 if value is None else len(value)) + _RECORD_OVERHEAD
+        if size + needed > limit and i > start:
+            yield records[start:i]
+            start, size = i, 0
+        size += needed
+    yield records[start:]
