@@ -107,8 +107,7 @@ def test_producer_snapshots(call: Call, log: Path) -> None:
         "producerId: 5 producerEpoch: 1 coordinatorEpoch: 9 currentTxnFirstOffset: OptionalLong.empty "
         "lastTimestamp: 1700000000012 firstSequence: 5 lastSequence: 7 lastOffset: 12 offsetDelta: 2 "
         "timestamp: 1700000000012",
-        "producerId: 6 producerEpoch: 0 coordinatorEpoch: -1 currentTxnFirstOffset: OptionalLong[30] "
-        "lastTimestamp: -1 ",
+        "producerId: 6 producerEpoch: 0 coordinatorEpoch: -1 currentTxnFirstOffset: OptionalLong[30] lastTimestamp: -1",
     ]
     data = bytearray(snapshot.read_bytes())
     data[-1] ^= 1

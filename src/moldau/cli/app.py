@@ -80,6 +80,9 @@ def run(arguments: Sequence[str]) -> int:
             return ending.exit_code
         except click.Abort:
             return EXIT_INTERRUPTED
+        except SystemExit as ending:
+            # click ends the process by itself after it has answered a shell's question for completions.
+            return ending.code if isinstance(ending.code, int) else 0
         return result if isinstance(result, int) else 0
 
     return guarded(body, prefix="Error: ")

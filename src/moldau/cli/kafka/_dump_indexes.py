@@ -214,11 +214,11 @@ def dump_producer_snapshot(path: str) -> None:
         transaction = f"OptionalLong[{first_offset}]" if first_offset >= 0 else "OptionalLong.empty"
         line = (
             f"producerId: {producer_id} producerEpoch: {epoch} coordinatorEpoch: {coordinator_epoch} "
-            f"currentTxnFirstOffset: {transaction} lastTimestamp: {timestamp} "
+            f"currentTxnFirstOffset: {transaction} lastTimestamp: {timestamp}"
         )
         if offset >= 0:
             line += (
-                f"firstSequence: {(sequence - delta) & 0x7FFFFFFF} lastSequence: {sequence} lastOffset: {offset} "
+                f" firstSequence: {(sequence - delta) & 0x7FFFFFFF} lastSequence: {sequence} lastOffset: {offset} "
                 f"offsetDelta: {delta} timestamp: {timestamp}"
             )
         print(line)
