@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clients import java_tools as java
+# These compare as well, and shall show what differs.
+pytest.register_assert_rewrite("tests.clients.admin_tour", "tests.clients.java_tools", "tests.clients.kcat")
+
+from tests.clients import java_tools as java  # noqa: E402
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def check_admin_tour(seen: dict[str, Any], servers: str) -> None:
+def check_admin_tour(seen: dict[str, Any], servers: str, *, directories: int = 1) -> None:
     assert len(seen.pop("cluster id")) == 22
     assert seen.pop("metadata version") >= 25
     assert {"metadata.version", "kraft.version", "group.version", "transaction.version"} <= set(seen.pop("features"))
@@ -51,7 +51,7 @@ def check_admin_tour(seen: dict[str, Any], servers: str) -> None:
         "beyond the end": "OffsetOutOfRangeException",
         "offsets after": {**before, "earliest": 4, "earliest local": 4},
         "producers": ["0:9"],
-        "log directories": 1,
+        "log directories": directories,
         "replica in a directory": [True, True],
         "elected": "ElectionNotNeededException",
         "reassignments": 0,

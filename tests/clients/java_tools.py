@@ -21,6 +21,7 @@ from tests.clients.sample import Sample
 SOURCES = Path(__file__).parent / "java"
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+CONFIGS = "kafka.admin.ConfigCommand"
 DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
 STORAGE = "kafka.tools.StorageTool"
 JVM = ("java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Djava.awt.headless=true")

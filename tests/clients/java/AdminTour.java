@@ -1,7 +1,6 @@
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.ArrayList;
 import java.util.Collection;
-import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -9,11 +8,12 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
+import java.util.function.Predicate;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.AlterConfigOp.OpType;
-import org.apache.kafka.clients.admin.Config;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.CreateTopicsOptions;
 import org.apache.kafka.clients.admin.DescribeTopicsOptions;
@@ -70,6 +70,16 @@ public final class AdminTour {
         }
     }
 
+    /** Apache's broker shows a change a moment after its controller has acknowledged it: look again for a while. */
+    private static <T> T once(Predicate<T> settled, Callable<T> look) throws Exception {
+        T found = look.call();
+        for (int i = 0; i < 100 && !settled.test(found); i++) {
+            Thread.sleep(20);
+            found = look.call();
+        }
+        return found;
+    }
+
     private void cluster() throws Exception {
         var described = admin.describeCluster();
         seen.put("nodes", described.nodes().get().stream().map(node -> node.id() + "@" + node.host() + ":" + node.port()).toList());
@@ -85,20 +95,21 @@ public final class AdminTour {
     }
 
     private void topics(String name) throws Exception {
-        NewTopic wanted = new NewTopic(name, Optional.of(2), Optional.empty()).configs(Map.of("retention.ms", "12345"));
+        NewTopic wanted = new NewTopic(name, Optional.of(2), Optional.empty()).configs(Map.of("segment.ms", "12345"));
         var dry = admin.createTopics(List.of(wanted), new CreateTopicsOptions().validateOnly(true));
         seen.put("validated", told(dry.all()));
         seen.put("exists after validation", admin.listTopics().names().get().contains(name));
         var created = admin.createTopics(List.of(wanted));
         Uuid id = created.topicId(name).get();
         seen.put("created", created.numPartitions(name).get() + "x" + created.replicationFactor(name).get());
-        seen.put("created with", created.config(name).get().get("retention.ms").value());
+        seen.put("created with", created.config(name).get().get("segment.ms").value());
         seen.put("again", told(admin.createTopics(List.of(wanted)).all()));
         seen.put("bad name", told(admin.createTopics(List.of(new NewTopic("no/slashes", 1, (short) 1))).all()));
         seen.put("too many replicas", told(admin.createTopics(List.of(new NewTopic("many", 1, (short) 3))).all()));
         seen.put("bad setting",
-            told(admin.createTopics(List.of(new NewTopic("bad", 1, (short) 1).configs(Map.of("retention.ms", "soon")))).all()));
+            told(admin.createTopics(List.of(new NewTopic("bad", 1, (short) 1).configs(Map.of("segment.ms", "soon")))).all()));
         seen.put("assigned", told(admin.createTopics(List.of(new NewTopic(name + "-assigned", Map.of(0, List.of(1))))).all()));
+        once(names -> names.contains(name), () -> admin.listTopics().names().get());
         TopicDescription byName = admin.describeTopics(List.of(name)).allTopicNames().get().get(name);
         TopicDescription byId = admin.describeTopics(TopicCollection.ofTopicIds(List.of(id))).allTopicIds().get().get(id);
         seen.put("described alike", byName.name().equals(byId.name()) && byName.topicId().equals(byId.topicId())
@@ -110,26 +121,25 @@ public final class AdminTour {
         seen.put("grown", told(admin.createPartitions(Map.of(name, NewPartitions.increaseTo(4))).all()));
         seen.put("shrunk", told(admin.createPartitions(Map.of(name, NewPartitions.increaseTo(1))).all()));
         var one = new DescribeTopicsOptions().partitionSizeLimitPerResponse(1);
-        seen.put("partitions after growing, one per answer",
-            admin.describeTopics(TopicCollection.ofTopicNames(List.of(name)), one).allTopicNames().get().get(name).partitions().size());
+        seen.put("partitions after growing, one per answer", once(count -> count == 4, () ->
+            admin.describeTopics(TopicCollection.ofTopicNames(List.of(name)), one).allTopicNames().get().get(name).partitions().size()));
     }
 
     private void configs(String name) throws Exception {
         ConfigResource topic = new ConfigResource(ConfigResource.Type.TOPIC, name);
         ConfigResource broker = new ConfigResource(ConfigResource.Type.BROKER, "1");
-        Map<String, Object> before = entry(topic, "retention.ms");
-        seen.put("topic setting", before);
-        seen.put("topic default", entry(topic, "segment.bytes"));
+        seen.put("topic setting", entry(topic, "segment.ms", "12345"));
+        seen.put("topic default", entry(topic, "segment.bytes", "1073741824"));
         seen.put("altered", told(alter(topic, "max.message.bytes", "2000", OpType.SET)));
-        seen.put("altered setting", entry(topic, "max.message.bytes"));
+        seen.put("altered setting", entry(topic, "max.message.bytes", "2000"));
         seen.put("appended", told(alter(topic, "cleanup.policy", "compact", OpType.APPEND)));
-        seen.put("appended setting", entry(topic, "cleanup.policy"));
-        seen.put("deleted", told(alter(topic, "retention.ms", "", OpType.DELETE)));
-        seen.put("deleted setting", entry(topic, "retention.ms"));
+        seen.put("appended setting", entry(topic, "cleanup.policy", "delete,compact"));
+        seen.put("deleted", told(alter(topic, "segment.ms", "", OpType.DELETE)));
+        seen.put("deleted setting", entry(topic, "segment.ms", "604800000"));
         seen.put("refused", told(alter(topic, "segment.bytes", "-5", OpType.SET)));
         seen.put("unknown setting", told(alter(topic, "no.such.setting", "1", OpType.SET)));
         seen.put("broker altered", told(alter(broker, "log.cleaner.threads", "2", OpType.SET)));
-        seen.put("broker setting", entry(broker, "log.cleaner.threads"));
+        seen.put("broker setting", entry(broker, "log.cleaner.threads", "2"));
         seen.put("read-only", told(alter(broker, "node.id", "7", OpType.SET)));
         told(alter(broker, "log.cleaner.threads", "", OpType.DELETE));
     }
@@ -139,9 +149,9 @@ public final class AdminTour {
         return admin.incrementalAlterConfigs(Map.of(resource, changes)).all();
     }
 
-    private Map<String, Object> entry(ConfigResource resource, String name) throws Exception {
-        Config config = admin.describeConfigs(List.of(resource)).all().get().get(resource);
-        ConfigEntry found = config.get(name);
+    private Map<String, Object> entry(ConfigResource resource, String name, String expected) throws Exception {
+        ConfigEntry found = once(entry -> expected.equals(entry.value()), () ->
+            admin.describeConfigs(List.of(resource)).all().get().get(resource).get(name));
         Map<String, Object> facts = new LinkedHashMap<>();
         facts.put("value", found.value());
         facts.put("source", found.source().name());
@@ -198,10 +208,12 @@ public final class AdminTour {
         ClientQuotaEntity user = new ClientQuotaEntity(Map.of(ClientQuotaEntity.USER, "ada"));
         var set = new ClientQuotaAlteration(user, List.of(new ClientQuotaAlteration.Op("producer_byte_rate", 1e6)));
         seen.put("quota set", told(admin.alterClientQuotas(List.of(set)).all()));
-        seen.put("quotas", new HashMap<>(admin.describeClientQuotas(ClientQuotaFilter.all()).entities().get().get(user)));
+        ClientQuotaFilter all = ClientQuotaFilter.all();
+        seen.put("quotas", once(quotas -> !quotas.isEmpty(), () ->
+            admin.describeClientQuotas(all).entities().get().getOrDefault(user, Map.of())));
         var unset = new ClientQuotaAlteration(user, List.of(new ClientQuotaAlteration.Op("producer_byte_rate", null)));
         told(admin.alterClientQuotas(List.of(unset)).all());
-        seen.put("quotas after", admin.describeClientQuotas(ClientQuotaFilter.all()).entities().get().size());
+        seen.put("quotas after", once(count -> count == 0, () -> admin.describeClientQuotas(all).entities().get().size()));
         seen.put("acls", told(admin.describeAcls(AclBindingFilter.ANY).values()));
     }
 
@@ -209,6 +221,6 @@ public final class AdminTour {
         seen.put("topic deleted", told(admin.deleteTopics(List.of(name)).all()));
         seen.put("topic deleted twice", told(admin.deleteTopics(List.of(name)).all()));
         seen.put("id unknown", told(admin.deleteTopics(TopicCollection.ofTopicIds(List.of(Uuid.randomUuid()))).all()));
-        seen.put("listed after", admin.listTopics().names().get().contains(name));
+        seen.put("listed after", once(listed -> !listed, () -> admin.listTopics().names().get().contains(name)));
     }
 }
