@@ -14,8 +14,6 @@ from moldau.protocol.errors import ApiError, ErrorCode
 
 METADATA_TOPIC = "__cluster_metadata"
 _FENCED_FROM_VERSION = 2
-_SAFE_DOWNGRADE = 2
-_UPGRADE = 1
 
 
 @dataclass(slots=True)
@@ -177,21 +175,6 @@ def describe_features(admin: Admin) -> Features:
         for name in names
     ]
     return Features(connection.finalized_epoch, features)
-
-
-def update_feature(
-    admin: Admin, name: str, level: int, *, downgrade: bool = False, validate_only: bool = False
-) -> None:
-    from moldau.protocol.generated.wire.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
-
-    update = FeatureUpdateKey(
-        feature=name, max_version_level=level, upgrade_type=_SAFE_DOWNGRADE if downgrade else _UPGRADE
-    )
-    request = UpdateFeaturesRequest(feature_updates=[update], validate_only=validate_only)
-    answer = admin.ask_controller(request, codes=lambda reply: [reply.error_code])
-    raise_for(answer.error_code, answer.error_message)
-    for result in answer.results:
-        raise_for(result.error_code, result.error_message)
 
 
 def list_groups(admin: Admin) -> list[str]:
