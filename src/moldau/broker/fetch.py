@@ -150,7 +150,7 @@ class _Fetch:
                 read.partition = partition
                 partition.require_leader(asked.leader_epoch)
                 if self._replica_id >= 0:
-                    self._refuse_strangers(partition)
+                    self._refuse_strangers(partition, asked.leader_epoch)
                 limit = min(asked.max_bytes, budget - total)
                 more = self._read_one(read, partition.log, asked, limit, min_one=total == 0)
                 if more and limit < asked.max_bytes:
@@ -186,9 +186,10 @@ class _Fetch:
         if not allowed:
             raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
-    def _refuse_strangers(self, partition: Partition) -> None:
+    def _refuse_strangers(self, partition: Partition, asked_epoch: int) -> None:
         if self._replica_id not in partition.replicas:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            # With the leader's own epoch it may be a replica that is not known here yet: it shall come again.
+            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH if asked_epoch >= 0 else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _read_one(
         self, read: PartitionRead, log: PartitionLog, asked: FetchPartition, limit: int, *, min_one: bool

@@ -27,10 +27,11 @@ _LENGTH = Struct(">i")
 # Requests of one connection that may wait for their answers at the same time; clients pipeline five by default.
 REQUESTS_IN_FLIGHT_MAX = 64
 # Answers that are ready but behind one that is not; with more than this no further request is taken up.
-HELD_BYTES_MAX = 4 << 20
-# Answers the client has not read yet; beyond the high mark no further request of its own is taken up.
-WRITE_BUFFER_HIGH_BYTES = 4 << 20
-WRITE_BUFFER_LOW_BYTES = 1 << 20
+HELD_BYTES_MAX = 256 << 10
+# Answers the client has not read yet; beyond the high mark no further request of its own is taken up. A client that
+# reads never gets there: what the socket takes at once is not counted.
+WRITE_BUFFER_HIGH_BYTES = 256 << 10
+WRITE_BUFFER_LOW_BYTES = 64 << 10
 # A client that pipelines thousands of requests gets others to wait this long, then it is their turn.
 TURN_SECONDS = 0.005
 
@@ -150,13 +151,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writable = False
-        self._unread.stuck(self, self.transport.get_write_buffer_size())
+        self._account()
         self._update_reading()
 
     def resume_writing(self) -> None:
         self._writable = True
         self.last_active = monotonic()
-        self._unread.free(self)
+        self._account()
         self._take_deferred()
         self._service.after_requests()
 
@@ -265,6 +266,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         elif self._answers:
             self._answers.append(Pending.of(answer))
             self._held += _size(answer)
+            if self._held >= HELD_BYTES_MAX:
+                self._account()
         else:
             self.transport.writelines(answer)
 
@@ -276,11 +279,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._closing:
             return
         self._held += _size(answer)
+        much = self._held >= HELD_BYTES_MAX
         answers = self._answers
         while answers and answers[0].done:
             ready = answers.popleft().value
             self._held -= _size(ready)
             self._write(ready)
+        if much:
+            self._account()
         self.last_active = monotonic()
         if self._deferred:
             self._take_deferred()
@@ -316,6 +322,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if not self._closing:
             self._take_deferred()
             self._service.after_requests()
+
+    def _account(self) -> None:
+        """Tell the node what this connection keeps in memory for a client that does not take it."""
+        size = 0 if self._writable else self.transport.get_write_buffer_size()
+        if self._held >= HELD_BYTES_MAX:
+            size += self._held
+        if size:
+            self._unread.stuck(self, size)
+        else:
+            self._unread.free(self)
 
     def _update_reading(self) -> None:
         """Read on only while the client reads its answers and does not run too far ahead of them."""

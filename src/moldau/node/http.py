@@ -15,6 +15,8 @@ log = logging.getLogger("moldau.http")
 
 REQUEST_BYTES_MAX = 8192
 REQUEST_SECONDS_MAX = 5.0
+# Probes at the same time; more are turned away, or they would take the descriptors that logs and clients need.
+PROBES_MAX = 32
 
 Page = Callable[[], tuple[int, str, bytes]]
 
@@ -25,6 +27,7 @@ class HttpServer:
     def __init__(self, pages: Mapping[str, Page]) -> None:
         self._pages = pages
         self._server: asyncio.Server | None = None
+        self._probes = 0
         self.port = 0
 
     async def start(self, host: str, port: int) -> None:
@@ -36,20 +39,32 @@ class HttpServer:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._probes >= PROBES_MAX:
+            writer.transport.abort()
+            return
+        self._probes += 1
         try:
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), REQUEST_SECONDS_MAX)
-            status, kind, body = self._answer(head)
-            writer.write(
-                f"HTTP/1.1 {status} {_REASON.get(status, 'OK')}\r\nContent-Type: {kind}\r\n"
-                f"Content-Length: {len(body)}\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n".encode()
-            )
-            if not head.startswith(b"HEAD "):
-                writer.write(body)
-            await writer.drain()
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
-            pass  # a probe that went away or does not speak HTTP: nothing to answer
-        finally:
+            # Asking and reading the answer together: a probe that does not read must not keep a page in memory.
+            await asyncio.wait_for(self._exchange(reader, writer), REQUEST_SECONDS_MAX)
             writer.close()
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
+            # A probe that went away, does not speak HTTP or does not read: nothing to answer.
+            writer.transport.abort()
+        finally:
+            self._probes -= 1
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # `drain` is to wait until everything is out, not only until little is left.
+        writer.transport.set_write_buffer_limits(0)
+        head = await reader.readuntil(b"\r\n\r\n")
+        status, kind, body = self._answer(head)
+        writer.write(
+            f"HTTP/1.1 {status} {_REASON.get(status, 'OK')}\r\nContent-Type: {kind}\r\n"
+            f"Content-Length: {len(body)}\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n".encode()
+        )
+        if not head.startswith(b"HEAD "):
+            writer.write(body)
+        await writer.drain()
 
     def _answer(self, head: bytes) -> tuple[int, str, bytes]:
         words = head.split(b"\r\n", 1)[0].split(b" ")

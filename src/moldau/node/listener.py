@@ -219,7 +219,8 @@ class Listener:
                     connection.give_up()
             elif connection.is_idle(idle_since):
                 self.closed_idle += 1
-                connection.close()
+                # Whoever has not read anything for so long will not read the rest either.
+                connection.give_up()
         self._schedule_idle_check()
 
     async def close(self) -> None:

@@ -60,8 +60,10 @@ class UnreadAnswers:
 
     def free(self, connection: Stuck) -> None:
         """The connection's client reads again, or is gone."""
-        self.total -= self._stuck.pop(connection, 0)
-        self._judge()
+        size = self._stuck.pop(connection, None)
+        if size is not None:
+            self.total -= size
+            self._judge()
 
     def _judge(self) -> None:
         scarce = self.total > self._limit // 2
