@@ -20,6 +20,7 @@ from moldau.coordinator.decision import CoordinatorRecord, Decision, Transaction
 from moldau.coordinator.hashing import partition_for
 from moldau.coordinator.timers import ShardTimers
 from moldau.log.markers import read_end_marker
+from moldau.log.producer_state import VerificationGuard
 from moldau.metadata.delta import ImageDelta
 from moldau.metadata.image import ClusterImage
 from moldau.ports import Background, Clock, Pending
@@ -35,6 +36,7 @@ log = logging.getLogger("moldau.coordinator")
 LOAD_BYTES = 1 << 20
 # Records replayed before others get their turn, a few milliseconds of work.
 LOAD_RECORDS = 500
+_ALL_REPLICAS = -1
 # Room that a batch's header and a record's own lengths need, when records are spread over batches.
 _RECORD_OVERHEAD = 32
 _BATCH_OVERHEAD = 128
@@ -144,9 +146,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def host(self, index: int | None) -> ShardHost[S]:
         """The active shard of a partition, or the error a client gets instead."""
-        if index is None:
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        host = self._hosts.get(index)
+        host = None if index is None else self._hosts.get(index)
         if host is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         if host.state is not _State.ACTIVE:
@@ -159,12 +159,19 @@ class CoordinatorRuntime(Generic[S]):
     # ---- operations
 
     def write(
-        self, host: ShardHost[S], decide: Callable[[S], Decision[T]], transaction: Transaction | None = None
+        self,
+        host: ShardHost[S],
+        decide: Callable[[S], Decision[T]],
+        transaction: Transaction | None = None,
+        guard: VerificationGuard | None = None,
     ) -> T | Pending[T | ApiError]:
-        """Run a decision. The response comes back at once when nothing has to be waited for."""
+        """Run a decision. The response comes back at once when nothing has to be waited for.
+
+        `guard` proves that the coordinator of the transaction knows of it, when its first records come with this.
+        """
         if host.state is not _State.ACTIVE:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
-        return self._carry_out(host, decide(host.shard), transaction)
+        return self._carry_out(host, decide(host.shard), transaction, guard)
 
     def read(self, host: ShardHost[S], look: Callable[[S], T]) -> T | Pending[T | ApiError]:
         """Look at the state; what is seen leaves when everything it rests on is committed."""
@@ -189,11 +196,15 @@ class CoordinatorRuntime(Generic[S]):
         return self._when_committed(host, ErrorCode.NONE, None)
 
     def _carry_out(
-        self, host: ShardHost[S], decision: Decision[T], transaction: Transaction | None
+        self,
+        host: ShardHost[S],
+        decision: Decision[T],
+        transaction: Transaction | None,
+        guard: VerificationGuard | None = None,
     ) -> T | Pending[T | ApiError]:
         if decision.records:
             try:
-                self._append(host, decision, transaction)
+                self._append(host, decision, transaction, guard)
             except ApiError as error:
                 refused = ApiError(_REFUSED.get(error.code, error.code))
                 log.warning("%s-%d: %d records not written: %s", self.topic, host.index, len(decision.records), error)
@@ -213,24 +224,39 @@ class CoordinatorRuntime(Generic[S]):
         except Exception:
             log.exception("%s-%d: a timer's decision failed", self.topic, host.index)
 
-    def _append(self, host: ShardHost[S], decision: Decision[Any], transaction: Transaction | None) -> None:
+    def _append(
+        self,
+        host: ShardHost[S],
+        decision: Decision[Any],
+        transaction: Transaction | None,
+        guard: VerificationGuard | None,
+    ) -> None:
         partition = host.partition
         if len(partition.isr) < partition.min_isr:
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
         records = decision.records
         if decision.atomic:
-            self._append_batch(host, records, transaction, decision.replay)
+            self._append_batch(host, records, transaction, guard, decision.replay)
             return
         limit = partition.log.config.max_message_bytes - _BATCH_OVERHEAD
         for part in _parts(records, limit):
-            self._append_batch(host, part, transaction, decision.replay)
+            self._append_batch(host, part, transaction, guard, decision.replay)
 
     def _append_batch(
-        self, host: ShardHost[S], records: Sequence[CoordinatorRecord], transaction: Transaction | None, replay: bool
+        self,
+        host: ShardHost[S],
+        records: Sequence[CoordinatorRecord],
+        transaction: Transaction | None,
+        guard: VerificationGuard | None,
+        replay: bool,
     ) -> None:
         now = self._clock.now_ms()
         if transaction is None:
             builder = BatchBuilder(codec=self._codec())
+            for key, value in records:
+                builder.append(key, value, timestamp=now)
+            # What every producer's batch goes through is the fastest way into the log.
+            info = host.partition.append(memoryview(builder.build()), _ALL_REPLICAS)
         else:
             builder = BatchBuilder(
                 codec=self._codec(),
@@ -238,9 +264,9 @@ class CoordinatorRuntime(Generic[S]):
                 producer_epoch=transaction.producer_epoch,
                 transactional=True,
             )
-        for key, value in records:
-            builder.append(key, value, timestamp=now)
-        info = host.partition.append_own(builder.build())
+            for key, value in records:
+                builder.append(key, value, timestamp=now)
+            info = host.partition.append_own(builder.build(), guard=guard)
         host.written_to = info.last_offset + 1
         if replay:
             take_over = host.shard.replay
