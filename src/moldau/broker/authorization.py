@@ -240,13 +240,19 @@ AUTHORIZATION: Final[Mapping[ApiKey, tuple[Rule, ...]]] = {
         Rule(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER, _cluster_unless_transactional),
     ),
     ApiKey.ADD_PARTITIONS_TO_TXN: (Rule(Operation.WRITE, _TRANSACTION, _single("v3_and_below_transactional_id")),),
-    ApiKey.ADD_OFFSETS_TO_TXN: (Rule(Operation.WRITE, _TRANSACTION, _single("transactional_id")),),
+    ApiKey.ADD_OFFSETS_TO_TXN: (
+        Rule(Operation.WRITE, _TRANSACTION, _single("transactional_id")),
+        Rule(Operation.READ, _GROUP, _single("group_id")),
+    ),
     ApiKey.END_TXN: (Rule(Operation.WRITE, _TRANSACTION, _single("transactional_id")),),
     ApiKey.WRITE_TXN_MARKERS: _CLUSTER_ACTION,
-    ApiKey.TXN_OFFSET_COMMIT: (Rule(Operation.WRITE, _TRANSACTION, _single("transactional_id")),),
+    ApiKey.TXN_OFFSET_COMMIT: (
+        Rule(Operation.WRITE, _TRANSACTION, _single("transactional_id")),
+        Rule(Operation.READ, _GROUP, _single("group_id")),
+    ),
     ApiKey.DESCRIBE_PRODUCERS: (Rule(Operation.READ, _TOPIC, _each("topics", "name")),),
     ApiKey.DESCRIBE_TRANSACTIONS: (Rule(Operation.DESCRIBE, _TRANSACTION, _listed("transactional_ids")),),
-    ApiKey.LIST_TRANSACTIONS: _CLUSTER_DESCRIBE,
+    ApiKey.LIST_TRANSACTIONS: (Rule(Operation.DESCRIBE, _TRANSACTION),),
     # Administration.
     ApiKey.CREATE_TOPICS: (Rule(Operation.CREATE, _TOPIC, _each("topics", "name")),),
     ApiKey.DELETE_TOPICS: (Rule(Operation.DELETE, _TOPIC, _deleted_topics),),
@@ -318,6 +324,11 @@ SELF_CHECKED: Final = frozenset(
         ApiKey.DESCRIBE_GROUPS,
         ApiKey.LIST_GROUPS,
         ApiKey.DELETE_GROUPS,
+        # From brokers it needs another permission than from producers; an administrator's markers either of two.
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
     }
 )
 

@@ -23,13 +23,15 @@ from moldau.broker.request_metrics import RequestMetrics
 from moldau.broker.router import Handler, Outcome, Router
 from moldau.broker.services import BrokerServices
 from moldau.broker.topic_metadata import TopicMetadataHandlers
-from moldau.broker.topic_names import CONSUMER_OFFSETS
+from moldau.broker.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from moldau.metadata.delta import ImageDelta
 from moldau.metadata.image import BROKER_RESOURCE, ClusterImage
 from moldau.protocol.api import API_TABLE, ApiKey
 
 if TYPE_CHECKING:
+    from moldau.broker.producers import ProducerIds
     from moldau.broker.telemetry import TelemetryHandlers
+    from moldau.broker.transaction_family import TransactionFamily
     from moldau.coordinator.group.shard import GroupShard
     from moldau.coordinator.runtime import CoordinatorRuntime
 
@@ -53,6 +55,9 @@ class Broker:
         self.telemetry: TelemetryHandlers | None = None
         # Loaded when there are groups, or when the first client asks for one.
         self.groups: CoordinatorRuntime[GroupShard] | None = None
+        # The same for transactions.
+        self.transactions: TransactionFamily | None = None
+        self._producer_ids: ProducerIds | None = None
         self._creator = TopicAutoCreator(services)
         self.coordinators = services.coordinators = CoordinatorLocator(services, self._creator)
         self.router = Router(self.metrics, guard=services.guard, unstable=config.flag("unstable.api.versions.enable"))
@@ -61,7 +66,13 @@ class Broker:
     def _register(self) -> None:
         services, router = self.services, self.router
         errors = ProduceErrors(services)
-        produce = ProduceHandler(services.partitions, services.clock, errors.shape, services.guard)
+        produce = ProduceHandler(
+            services.partitions,
+            services.clock,
+            errors.shape,
+            services.guard,
+            lambda: self.transaction_family().gate,
+        )
         router.serve_raw(ApiKey.PRODUCE, produce.handle)
         router.serve_raw(ApiKey.FETCH, self.fetch.handle)
         router.serve(
@@ -101,6 +112,18 @@ class Broker:
             ),
             self._groups,
         )
+        router.serve_family(
+            (
+                ApiKey.ADD_PARTITIONS_TO_TXN,
+                ApiKey.ADD_OFFSETS_TO_TXN,
+                ApiKey.END_TXN,
+                ApiKey.WRITE_TXN_MARKERS,
+                ApiKey.TXN_OFFSET_COMMIT,
+                ApiKey.DESCRIBE_TRANSACTIONS,
+                ApiKey.LIST_TRANSACTIONS,
+            ),
+            lambda: self.transaction_family().handlers(),
+        )
         router.serve_family((ApiKey.DESCRIBE_LOG_DIRS, ApiKey.ALTER_REPLICA_LOG_DIRS), self._log_dirs)
         router.serve_family((ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY), self._telemetry)
         assert all("broker" in API_TABLE[key].listeners for key in router.routes), "an API in the wrong place"
@@ -128,9 +151,28 @@ class Broker:
         return groups
 
     def _producers(self) -> Mapping[ApiKey, Handler]:
-        from moldau.broker.producers import ProducerHandlers, ProducerIds
+        from moldau.broker.producers import ProducerHandlers
 
-        return ProducerHandlers(self.services, ProducerIds(self.services)).handlers()
+        return ProducerHandlers(
+            self.services, self.producer_ids(), lambda: self.transaction_family().producers
+        ).handlers()
+
+    def producer_ids(self) -> ProducerIds:
+        from moldau.broker.producers import ProducerIds
+
+        ids = self._producer_ids
+        if ids is None:
+            ids = self._producer_ids = ProducerIds(self.services)
+        return ids
+
+    def transaction_family(self) -> TransactionFamily:
+        family = self.transactions
+        if family is None:
+            from moldau.broker.transaction_family import TransactionFamily
+
+            family = TransactionFamily(self.services, self.producer_ids(), self.group_coordinator)
+            self.transactions = family
+        return family
 
     def _configs(self) -> Mapping[ApiKey, Handler]:
         from moldau.broker.configs import ConfigHandlers
@@ -181,6 +223,10 @@ class Broker:
             self.groups.image_published(delta, image)
         elif image.topic(CONSUMER_OFFSETS) is not None:
             self.group_coordinator()
+        if self.transactions is not None:
+            self.transactions.coordinator.image_published(delta, image)
+        elif image.topic(TRANSACTION_STATE) is not None:
+            self.transaction_family()
         self.coordinators.image_published()
         self.after_requests()
 

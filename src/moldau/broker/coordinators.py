@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from moldau.broker.auto_creation import TopicAutoCreator
 from moldau.broker.services import BrokerServices
-from moldau.broker.topic_names import CONSUMER_OFFSETS
+from moldau.broker.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from moldau.coordinator.hashing import partition_for
 from moldau.metadata.image import Endpoint
 from moldau.ports import Pending
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from moldau.coordinator.runtime import CoordinatorRuntime
 
 GROUP_KEY: Final = 0
+TRANSACTION_KEY: Final = 1
 
 # How long a question may wait for its topic; clients give up after 30 seconds.
 WAIT_MS: Final = 5000
@@ -33,7 +34,7 @@ class CoordinatorLocator:
         self._services = services
         self._creator = creator
         # The internal topic of each kind of coordinator, by the kind of key that clients ask with.
-        self.topics: dict[int, str] = {GROUP_KEY: CONSUMER_OFFSETS}
+        self.topics: dict[int, str] = {GROUP_KEY: CONSUMER_OFFSETS, TRANSACTION_KEY: TRANSACTION_STATE}
         self._waiting: dict[str, list[Pending[None]]] = {}
 
     def locate(self, key_type: int, key: str, listener_name: str) -> tuple[int, Endpoint] | ErrorCode:

@@ -11,6 +11,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from moldau.protocol.api import ApiKey, ApiSpec
 from moldau.protocol.errors import ErrorCode
+from moldau.protocol.generated.wire.add_partitions_to_txn_response import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
 from moldau.protocol.generated.wire.alter_client_quotas_response import (
     AlterClientQuotasResponse,
     EntityData,
@@ -51,6 +56,10 @@ from moldau.protocol.generated.wire.describe_topic_partitions_response import (
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponseTopic,
 )
+from moldau.protocol.generated.wire.describe_transactions_response import (
+    DescribeTransactionsResponse,
+    TransactionState,
+)
 from moldau.protocol.generated.wire.elect_leaders_response import (
     ElectLeadersResponse,
     PartitionResult,
@@ -61,6 +70,7 @@ from moldau.protocol.generated.wire.incremental_alter_configs_response import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
+from moldau.protocol.generated.wire.init_producer_id_response import InitProducerIdResponse
 from moldau.protocol.generated.wire.join_group_response import JoinGroupResponse
 from moldau.protocol.generated.wire.list_offsets_response import (
     ListOffsetsPartitionResponse,
@@ -83,6 +93,17 @@ from moldau.protocol.generated.wire.offset_for_leader_epoch_response import (
     EpochEndOffset,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
+)
+from moldau.protocol.generated.wire.txn_offset_commit_response import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from moldau.protocol.generated.wire.write_txn_markers_response import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersResponse,
 )
 from moldau.protocol.wire import ProtocolError
 
@@ -392,6 +413,61 @@ def _delete_groups(request: Any, failed: Failed) -> DeleteGroupsResponse:
     )
 
 
+def _init_producer_id(_: Any, failed: Failed) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=failed.code, producer_id=-1, producer_epoch=-1)
+
+
+def _add_partitions_to_txn(request: Any, failed: Failed) -> AddPartitionsToTxnResponse:
+    if failed.version >= 4:
+        return AddPartitionsToTxnResponse(error_code=failed.code)
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            AddPartitionsToTxnTopicResult(
+                topic.name, [AddPartitionsToTxnPartitionResult(index, failed.code) for index in topic.partitions]
+            )
+            for topic in request.v3_and_below_topics
+        ]
+    )
+
+
+def _txn_offset_commit(request: Any, failed: Failed) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                topic.name,
+                [TxnOffsetCommitResponsePartition(each.partition_index, failed.code) for each in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _write_txn_markers(request: Any, failed: Failed) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                marker.producer_id,
+                [
+                    WritableTxnMarkerTopicResult(
+                        topic.name,
+                        [WritableTxnMarkerPartitionResult(index, failed.code) for index in topic.partition_indexes],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
+def _describe_transactions(request: Any, failed: Failed) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            TransactionState(error_code=failed.code, transactional_id=each) for each in request.transactional_ids
+        ]
+    )
+
+
 _SHAPES: Final[Mapping[ApiKey, Shape]] = {
     ApiKey.METADATA: _metadata,
     ApiKey.FIND_COORDINATOR: _find_coordinator,
@@ -417,4 +493,9 @@ _SHAPES: Final[Mapping[ApiKey, Shape]] = {
     ApiKey.OFFSET_FETCH: _offset_fetch,
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
     ApiKey.DELETE_GROUPS: _delete_groups,
+    ApiKey.INIT_PRODUCER_ID: _init_producer_id,
+    ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
+    ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
+    ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
+    ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
 }

@@ -21,7 +21,7 @@ from moldau.ports import Timer
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.generated.wire.fetch_request import FetchRequest
 from moldau.protocol.wire import Reader
-from moldau.replication.partition import Partition
+from moldau.replication.partition import LOOK_AGAIN, Partition
 
 if TYPE_CHECKING:
     from moldau.log.partition_log import PartitionLog
@@ -260,7 +260,7 @@ class _Fetch:
 class _Waiting:
     """A fetch that found too little: answered when enough has come or when its time is up."""
 
-    __slots__ = ("_accumulated", "_fetch", "_handler", "_partitions", "_timer", "_woken", "promise")
+    __slots__ = ("_accumulated", "_fetch", "_handler", "_partitions", "_stable_after", "_timer", "_woken", "promise")
 
     def __init__(self, handler: FetchHandler, fetch: _Fetch, reads: list[PartitionRead], total: int) -> None:
         self._handler = handler
@@ -269,6 +269,12 @@ class _Waiting:
         self._woken = False
         self.promise = LongPoll()
         self._partitions = [read.partition for read in reads if read.partition is not None]
+        # Only for readers of committed records: where each of them stands.
+        self._stable_after: list[tuple[Partition, int]] | None = None
+        if fetch.committed_only:
+            self._stable_after = [
+                (read.partition, read.asked.fetch_offset) for read in reads if read.partition is not None
+            ]
         for partition in self._partitions:
             partition.wait_for_data(self)
         self._timer = handler.later(self, fetch.request.max_wait_ms)
@@ -280,9 +286,16 @@ class _Waiting:
         self._accumulated += new_bytes
         if self._accumulated < self._fetch.min_bytes:
             return False
+        if self._stable_after is not None and new_bytes < LOOK_AGAIN and not self._anything_stable():
+            return False
         self._woken = True
         self._handler.wake(self)
         return True
+
+    def _anything_stable(self) -> bool:
+        """Whether more than records of open transactions has come."""
+        assert self._stable_after is not None
+        return any(partition.log.last_stable_offset > offset for partition, offset in self._stable_after)
 
     def answer(self) -> None:
         if self.promise.done:

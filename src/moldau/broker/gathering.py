@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from moldau.ports import Pending
 from moldau.protocol.errors import ApiError
@@ -39,4 +39,26 @@ def after(outcome: T | Pending[T | ApiError], change: Callable[[T | ApiError], R
         return change(outcome.value)
     answer: Pending[R] = Pending()
     outcome.then(lambda value: answer.resolve(change(value)))
+    return answer
+
+
+def chain(outcome: T | Pending[T], proceed: Callable[[T], Any]) -> Any:
+    """What `proceed` leads to once the outcome is there, which may be another promise. An ApiError is an outcome."""
+    if not isinstance(outcome, Pending):
+        return proceed(outcome)
+    if outcome.done:
+        return proceed(outcome.value)
+    answer: Pending[Any] = Pending()
+
+    def arrived(value: T) -> None:
+        try:
+            following = proceed(value)
+        except ApiError as error:
+            following = error
+        if isinstance(following, Pending):
+            following.then(answer.resolve)
+        else:
+            answer.resolve(following)
+
+    outcome.then(arrived)
     return answer

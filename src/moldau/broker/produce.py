@@ -1,8 +1,9 @@
 """Produce (API 0), versions 3-13: from the bytes of a request to the logs, and the answer.
 
 The hot path. A request is walked in place: nothing is copied but the topic names, and the records go to the log as
-a view of the receive buffer. A handler must therefore not keep that view after it returns; nothing here does.
-Answers without any error are packed by hand; those with an error go through the generated message.
+a view of the receive buffer. A handler must therefore not keep that view after it returns: a request that has to wait
+for a transaction coordinator copies its records first. Answers without any error are packed by hand; those with an
+error go through the generated message.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from struct import Struct
+from typing import TYPE_CHECKING, TypeAlias
 
 from moldau.broker.authorization import Guard, Operation, ResourceKind
 from moldau.broker.context import Caller
@@ -20,6 +22,10 @@ from moldau.protocol.frames import encode_response
 from moldau.protocol.wire import ProtocolError, WireMessage
 from moldau.replication.partition import Partition
 from moldau.replication.partition_table import PartitionTable
+
+if TYPE_CHECKING:
+    from moldau.broker.transaction_gate import TransactionGate, Verdict
+    from moldau.log.producer_state import VerificationGuard
 
 log = logging.getLogger("moldau.broker")
 
@@ -34,6 +40,7 @@ _ZSTD = 4
 # Where a batch's codec is: the low bits of the second byte of its attributes.
 _CODEC_AT = 22
 _CODEC_MASK = 7
+_TRANSACTIONAL_BIT = 0x10
 INTERNAL_TOPICS = frozenset({b"__consumer_offsets", b"__transaction_state", b"__share_group_state"})
 
 
@@ -66,6 +73,7 @@ class PartitionResult:
 
 
 Topic = tuple[bytes, list[PartitionResult]]
+Append: TypeAlias = "tuple[PartitionResult, Partition | None, bytes, memoryview | None]"
 
 
 class ProduceHandler:
@@ -77,11 +85,14 @@ class ProduceHandler:
         clock: Clock,
         shape_errors: Callable[[Caller, list[Topic]], WireMessage],
         guard: Guard | None = None,
+        gate: Callable[[], TransactionGate] | None = None,
     ) -> None:
+        """`gate` stands before transactional records; it is loaded with the first of them."""
         self._partitions = partitions
         self._clock = clock
         self._shape_errors = shape_errors
         self._guard = guard
+        self._gate = gate
 
     def handle(self, frame: memoryview, position: int, caller: Caller) -> Outcome:
         version = caller.api_version
@@ -92,7 +103,41 @@ class ProduceHandler:
         acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
         position += 6
         request = _Request(self._partitions, caller, acks, transactional_id, self._guard)
-        request.walk(frame, position, version, flexible)
+        appends = request.walk(frame, position, version, flexible)
+        if transactional_id is not None and self._gate is not None:
+            admitted = request.admit(self._gate(), transactional_id, appends)
+            if admitted is not None:
+                return self._append_later(request, appends, admitted, timeout_ms)
+        request.append(appends)
+        return self._appended(request, acks, timeout_ms, caller)
+
+    def _append_later(
+        self, request: _Request, appends: list[Append], admitted: Pending[None], timeout_ms: int
+    ) -> Outcome:
+        """The coordinator has to be waited for; the receive buffer will be used again meanwhile."""
+        kept: list[Append] = [
+            (result, partition, topic_key, None if records is None else memoryview(bytes(records)))
+            for result, partition, topic_key, records in appends
+        ]
+        answer: Pending[list[bytes | bytearray | memoryview] | None] = Pending()
+
+        def go_on(_: None) -> None:
+            request.append(kept)
+            try:
+                outcome = self._appended(request, request.acks, timeout_ms, request.caller)
+            except ProtocolError as error:
+                log.warning("%s", error)
+                outcome = None
+            if isinstance(outcome, Pending):
+                outcome.then(answer.resolve)
+            else:
+                answer.resolve(outcome)
+
+        admitted.then(go_on)
+        return answer
+
+    def _appended(self, request: _Request, acks: int, timeout_ms: int, caller: Caller) -> Outcome:
+        """The answer once everything was appended or refused."""
         if acks == 0:
             if request.failed:
                 # Without an answer to carry the error, only a closed connection tells the client.
@@ -127,11 +172,12 @@ class _Request:
     """One Produce request while it is walked: what was appended, what failed."""
 
     __slots__ = (
-        "_acks",
-        "_caller",
         "_guard",
         "_partitions",
         "_transactional",
+        "_verdicts",
+        "acks",
+        "caller",
         "failed",
         "topics",
         "unsynced",
@@ -147,17 +193,19 @@ class _Request:
     ) -> None:
         self._partitions = partitions
         self._guard = guard
-        self._caller = caller
-        self._acks = acks
+        self.caller = caller
+        self.acks = acks
         self._transactional = transactional_id is not None
+        # What the transaction coordinator said about a partition's records, by the result they lead to.
+        self._verdicts: dict[PartitionResult, Verdict] | None = None
         self.topics: list[Topic] = []
         self.failed = False
         self.unsynced: list[PartitionResult] = []
 
-    def walk(self, frame: memoryview, position: int, version: int, flexible: bool) -> None:
+    def walk(self, frame: memoryview, position: int, version: int, flexible: bool) -> list[Append]:
         """Read the whole request first: a malformed one must not leave half of itself in the logs."""
         end = len(frame)
-        appends: list[tuple[PartitionResult, Partition | None, bytes, memoryview | None]] = []
+        appends: list[Append] = []
         topic_count, position = _count(frame, position, flexible)
         for _ in range(topic_count):
             if version >= 13:
@@ -187,8 +235,50 @@ class _Request:
                 position = _tags(frame, position)
         if flexible:
             _tags(frame, position)
+        return appends
+
+    def append(self, appends: list[Append]) -> None:
         for result, partition, topic_key, records in appends:
             self._append(result, partition, topic_key, records)
+
+    def admit(self, gate: TransactionGate, transactional_id: bytes, appends: list[Append]) -> Pending[None] | None:
+        """Ask whether the transaction is known; None when the answer is there already."""
+        from moldau.broker.transaction_gate import Write, client_of, producer_of
+
+        try:
+            name = transactional_id.decode()
+        except UnicodeDecodeError:
+            raise ProtocolError("Produce: the transactional id is not UTF-8") from None
+        allowed = self._guard is None or self._guard.allows(
+            self.caller, Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, name
+        )
+        results: list[PartitionResult] = []
+        writes: list[Write] = []
+        verdicts: dict[PartitionResult, Verdict] = {}
+        self._verdicts = verdicts
+        for result, partition, _, records in appends:
+            written = producer_of(records) if records is not None else None
+            if partition is None or written is None:
+                continue
+            if not allowed:
+                verdicts[result] = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+                continue
+            results.append(result)
+            writes.append(Write(partition, *written))
+        if not writes:
+            return None
+        outcome = gate.admit(name, writes, client_of("produce", self.caller.api_version))
+        if not isinstance(outcome, Pending):
+            verdicts.update(zip(results, outcome, strict=True))
+            return None
+        admitted: Pending[None] = Pending()
+
+        def judged(found: list[Verdict]) -> None:
+            verdicts.update(zip(results, found, strict=True))
+            admitted.resolve(None)
+
+        outcome.then(judged)
+        return admitted
 
     def _append(
         self, result: PartitionResult, partition: Partition | None, topic_key: bytes, records: memoryview | None
@@ -198,15 +288,21 @@ class _Request:
                 raise self._unknown(topic_key, result.index)
             if self._guard is not None:
                 self._authorize(self._guard, partition)
-            if not -1 <= self._acks <= 1:
+            if not -1 <= self.acks <= 1:
                 raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
             if records is None or not len(records):
                 raise ApiError(ErrorCode.INVALID_RECORD, "a partition without records")
-            if topic_key in INTERNAL_TOPICS and self._caller.client_id != _ADMIN_CLIENT:
+            if topic_key in INTERNAL_TOPICS and self.caller.client_id != _ADMIN_CLIENT:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topics are written by the broker only")
-            if self._caller.api_version < _ZSTD_SINCE:
+            if self.caller.api_version < _ZSTD_SINCE:
                 _refuse_zstd(records)
-            info = partition.append(records, self._acks)
+            if self._transactional:
+                info = partition.append(records, self.acks, self._proof(result))
+            else:
+                if len(records) > _CODEC_AT and records[_CODEC_AT] & _TRANSACTIONAL_BIT:
+                    # Nobody said under which id, so nobody could be asked whether the caller may.
+                    raise ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+                info = partition.append(records, self.acks)
         except ApiError as error:
             self._fail(result, error)
             return
@@ -222,6 +318,12 @@ class _Request:
         if partition.log.needs_sync_to_commit:
             self.unsynced.append(result)
 
+    def _proof(self, result: PartitionResult) -> VerificationGuard | None:
+        verdict = None if self._verdicts is None else self._verdicts.get(result)
+        if isinstance(verdict, ApiError):
+            raise verdict
+        return verdict
+
     def _fail(self, result: PartitionResult, error: ApiError) -> None:
         self.failed = True
         result.error = error.code
@@ -229,11 +331,11 @@ class _Request:
         result.record_errors = error.record_errors
 
     def _authorize(self, guard: Guard, partition: Partition) -> None:
-        if not guard.allows(self._caller, Operation.WRITE, ResourceKind.TOPIC, partition.topic):
+        if not guard.allows(self.caller, Operation.WRITE, ResourceKind.TOPIC, partition.topic):
             raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def _unknown(self, topic_key: bytes, index: int) -> ApiError:
-        if self._caller.api_version >= 13:
+        if self.caller.api_version >= 13:
             if self._partitions.knows_id(topic_key):
                 return ApiError(self._partitions.absent_by_id(topic_key, index))
             return ApiError(ErrorCode.UNKNOWN_TOPIC_ID)

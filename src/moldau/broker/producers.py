@@ -1,14 +1,14 @@
 """Ids for producers, and who produces to a partition: InitProducerId (22) and DescribeProducers (61).
 
 Ids come in blocks from the controller, so that no two producers of the cluster ever have the same. A transactional id
-needs a transaction coordinator, which decides about epochs; without one it is refused with a retriable error.
+is the transaction coordinator's business, which decides about epochs.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from moldau.broker.context import Caller
@@ -42,10 +42,10 @@ _RETRY_AFTER_MS: Final = 50
 _WAITING_MAX: Final = 1000
 
 
-class TransactionCoordinator(Protocol):
+class TransactionalProducers(Protocol):
     """Knows transactional ids, their producers and epochs."""
 
-    def init_producer_id(self, request: InitProducerIdRequest, caller: Caller) -> Pending[Any]: ...
+    def init_producer_id(self, request: InitProducerIdRequest, caller: Caller) -> object: ...
 
 
 class ProducerIds:
@@ -135,8 +135,9 @@ def _not_now() -> ApiError:
 
 class ProducerHandlers:
     def __init__(
-        self, services: BrokerServices, ids: ProducerIds, transactions: TransactionCoordinator | None = None
+        self, services: BrokerServices, ids: ProducerIds, transactions: Callable[[], TransactionalProducers]
     ) -> None:
+        """`transactions` is asked for when the first transactional id comes."""
         self._services = services
         self._ids = ids
         self._transactions = transactions
@@ -161,9 +162,7 @@ class ProducerHandlers:
         limit = self._services.config.integer("transaction.max.timeout.ms")
         if not 0 < request.transaction_timeout_ms <= limit:
             raise ApiError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"transaction.max.timeout.ms allows 1 to {limit} ms")
-        if self._transactions is None:
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return self._transactions.init_producer_id(request, caller)
+        return self._transactions().init_producer_id(request, caller)
 
     def _new_id(self) -> Pending[Any]:
         answer: Pending[Any] = Pending()

@@ -15,8 +15,11 @@ from moldau.protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
     from moldau.log.partition_log import AppendInfo, PartitionLog
+    from moldau.log.producer_state import VerificationGuard
 
 NO_LEADER = -1
+# As many new bytes as nobody asks for: whoever waits must look again, whatever there is to see.
+LOOK_AGAIN = 1 << 62
 
 
 class DataWaiter(Protocol):
@@ -133,8 +136,11 @@ class Partition:
 
     # ---- producing
 
-    def append(self, records: memoryview, required_acks: int) -> AppendInfo:
-        """Append a client's batch as the leader; raises ApiError with what the client must be told."""
+    def append(self, records: memoryview, required_acks: int, guard: VerificationGuard | None = None) -> AppendInfo:
+        """Append a client's batch as the leader; raises ApiError with what the client must be told.
+
+        `guard` proves that the coordinator knows of the transaction that the batch begins here.
+        """
         if self.leader_id != self.node_id:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if required_acks == -1 and len(self.isr) < self.min_isr:
@@ -142,7 +148,7 @@ class Partition:
         log = self._log
         if log is None:
             log = self.log
-        info = log.append_as_leader(records, self.leader_epoch)
+        info = log.append_as_leader(records, self.leader_epoch, guard=guard)
         size = len(records)
         self.bytes_in += size
         self.records_in += info.records
@@ -152,12 +158,14 @@ class Partition:
             self._advance(log, size)
         return info
 
-    def append_own(self, batch: Buffer, *, transaction_version: int = 0) -> AppendInfo:
+    def append_own(
+        self, batch: Buffer, *, guard: VerificationGuard | None = None, transaction_version: int = 0
+    ) -> AppendInfo:
         """Append what this broker wrote itself (a coordinator's records, a transaction marker)."""
         if self.leader_id != self.node_id:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         log = self.log
-        info = log.append_own(batch, self.leader_epoch, transaction_version=transaction_version)
+        info = log.append_own(batch, self.leader_epoch, guard=guard, transaction_version=transaction_version)
         if log.needs_sync_to_commit:
             log.flush(self._synced)
         else:

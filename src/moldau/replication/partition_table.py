@@ -15,7 +15,7 @@ from moldau.config.topic_config import TopicConfig
 from moldau.metadata.image import EMPTY_IMAGE, TOPIC_RESOURCE, ClusterImage, TopicImage
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.replication.log_settings import log_config
-from moldau.replication.partition import Partition
+from moldau.replication.partition import LOOK_AGAIN, Partition
 
 if TYPE_CHECKING:
     from moldau.log.manager import LogManager
@@ -153,7 +153,7 @@ class PartitionTable:
         partition.leader_id = -1
         self._logs.delete(partition.topic, partition.index, partition.topic_id)
         partition.replace_log(None)
-        partition.tell_data(1 << 62)
+        partition.tell_data(LOOK_AGAIN)
 
     def _open_log(self, partition: Partition) -> PartitionLog:
         hosted = self.by_id.get(partition.topic_id)
