@@ -280,3 +280,9 @@ def group_offset(client: Client, group: str, topic: str, index: int = 0, *, stab
     )
     part = client.send(request, 9).groups[0].topics[0].partitions[0]
     return part.error_code, part.committed_offset
+
+
+def restart(node: SimulatedNode) -> None:
+    """Kill the node, with everything it had planned, and start it on what is on disk."""
+    node.clock.forget_timers()
+    node.restart()

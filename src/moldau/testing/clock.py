@@ -58,6 +58,10 @@ class VirtualClock:
                 timer.fire()
         self._monotonic = until
 
+    def forget_timers(self) -> None:
+        """What a process that dies takes with it."""
+        self._timers.clear()
+
     @property
     def waiting(self) -> int:
         """How many timers have neither run nor been taken back."""
