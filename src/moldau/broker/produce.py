@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from moldau.broker.authorization import Guard, Operation, ResourceKind
 from moldau.broker.context import Caller
 from moldau.broker.router import Outcome
+from moldau.log.append_checks import unpacking
 from moldau.ports import Clock, Pending, Timer
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.frames import encode_response
@@ -102,6 +103,7 @@ class ProduceHandler:
             raise ProtocolError("Produce: the request ends before acks")
         acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
         position += 6
+        unpacking.begin(len(frame))
         request = _Request(self._partitions, caller, acks, transactional_id, self._guard)
         appends = request.walk(frame, position, version, flexible)
         if transactional_id is not None and self._gate is not None:

@@ -30,14 +30,48 @@ from moldau.records.batch import (
 )
 from moldau.records.builder import recompress
 from moldau.records.compression import Codec, CorruptRecords
+from moldau.records.record import unpack_body
 from moldau.records.validation import TimestampLimits, validate_records
 
 _LARGEST_CODEC = 4
 _CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 # A batch that unpacks to more than this is an attack: no client builds one.
 _MAX_UNPACKED = 256 << 20
+# All batches of one request together: this much whatever they claim, beyond it so many times their own size, and
+# never more than a node can spare the time for.
+_UNPACKED_BASE = 32 << 20
+_UNPACKED_RATIO = 100
+_UNPACKED_LIMIT = 512 << 20
 # The smallest message set entry any format ever had; anything shorter is not a message at all.
 _SMALLEST_ENTRY = 14
+
+
+class UnpackBudget:
+    """How far the batches of the request under way may still unpack.
+
+    A request of a megabyte has room for thousands of bombs; each alone may be small enough, all of them are not.
+    """
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        # What is appended outside of a request was written by this broker.
+        self.left = LONG_MAX
+
+    def begin(self, request_bytes: int) -> None:
+        self.left = min(_UNPACKED_BASE + _UNPACKED_RATIO * request_bytes, _UNPACKED_LIMIT)
+
+    def unpack(self, records: memoryview, header: BatchHeader) -> bytes:
+        allowed = min(self.left, _MAX_UNPACKED)
+        # Nobody knows how far a body went that does not unpack: it counts as if it had gone to the end.
+        self.left -= allowed
+        body = unpack_body(records, header, allowed)
+        self.left += allowed - len(body)
+        return body
+
+
+# One for the thread that appends: there is one request at a time.
+unpacking = UnpackBudget()
 
 
 def single_batch(records: memoryview, name: str) -> memoryview:
@@ -120,28 +154,23 @@ def check_replicated(header: BatchHeader, batch: memoryview, name: str) -> None:
 def prepare_specially(records: memoryview, config: LogConfig, now_ms: int, name: str) -> tuple[memoryview, int, int]:
     """Do what the topic's settings ask for beyond the header: gives (batch to write, its timestamp, append time).
 
-    Records are opened only for settings that need it: keys of a compacted topic, a limit for old timestamps, or
-    `deep_validation`. Stamping with the append time and another codec change the batch, never its offsets.
+    Records are opened only for settings that need it: keys of a compacted topic, a limit for old timestamps, another
+    codec, or `deep_validation`. Stamping with the append time and another codec change the batch, never its offsets.
     """
     header = BatchHeader(records)
     stamp = config.message_timestamp_type == "LogAppendTime"
+    codec = header.codec if config.compression_type == "producer" else _CODECS[config.compression_type]
     limits = TimestampLimits(now_ms, config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms)
-    if config.cleanup_compact or config.deep_validation or limits.before_max_ms < LONG_MAX:
-        validate_records(
-            records,
-            header,
-            require_keys=config.cleanup_compact,
-            timestamps=None if stamp else limits,
-            max_decompressed=_MAX_UNPACKED,
-        )
+    batch: memoryview | bytes = records
+    if codec != header.codec or config.cleanup_compact or config.deep_validation or limits.before_max_ms < LONG_MAX:
+        body = _validated(records, header, config, None if stamp else limits)
+        if codec != header.codec:
+            batch = recompress(records, codec, config.compression_level, body=body)
+            if len(batch) > config.max_message_bytes:
+                refuse_size(len(batch), config.max_message_bytes, name)
+            header = BatchHeader(batch)
     elif not stamp and header.max_timestamp - now_ms > limits.after_max_ms:
         refuse_timestamp(header.max_timestamp, now_ms, config, name)
-    batch: memoryview | bytes = records
-    if config.compression_type != "producer":
-        codec = _CODECS[config.compression_type]
-        if codec != header.codec:
-            batch = _recompressed(records, codec, config, name)
-            header = BatchHeader(batch)
     if not stamp:
         return memoryview(batch), header.max_timestamp, -1
     stamped = bytearray(batch)
@@ -151,11 +180,13 @@ def prepare_specially(records: memoryview, config: LogConfig, now_ms: int, name:
     return memoryview(stamped), now_ms, now_ms
 
 
-def _recompressed(records: memoryview, codec: int, config: LogConfig, name: str) -> bytes:
+def _validated(
+    records: memoryview, header: BatchHeader, config: LogConfig, timestamps: TimestampLimits | None
+) -> bytes:
+    """The unpacked body of a batch whose records are all as they should be."""
     try:
-        batch = recompress(records, codec, config.compression_level, max_size=_MAX_UNPACKED)
+        body = unpacking.unpack(records, header)
     except CorruptRecords as error:
-        raise ApiError(ErrorCode.INVALID_RECORD, f"{error} ({name})") from error
-    if len(batch) > config.max_message_bytes:
-        refuse_size(len(batch), config.max_message_bytes, name)
-    return batch
+        raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from None
+    validate_records(records, header, require_keys=config.cleanup_compact, timestamps=timestamps, body=body)
+    return body

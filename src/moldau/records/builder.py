@@ -30,7 +30,7 @@ from moldau.records.batch import (
     BatchHeader,
     seal,
 )
-from moldau.records.compression import DEFAULT_MAX_SIZE, NONE, compress
+from moldau.records.compression import NONE, compress
 from moldau.records.record import Header, KeyedSlice, Record, header_of, record_body, unpack_body
 
 _CONTROL_KEY = Struct(">hh")
@@ -296,10 +296,10 @@ def build_end_transaction_marker(
     )
 
 
-def recompress(batch: Buffer, codec: int, level: int | None = None, *, max_size: int = DEFAULT_MAX_SIZE) -> bytes:
-    """The same batch with its body in another codec."""
+def recompress(batch: Buffer, codec: int, level: int | None = None, *, body: bytes | None = None) -> bytes:
+    """The same batch with its body in another codec; `body` is what it unpacks to, where that is known already."""
     header = header_of(batch)
-    packed = compress(codec, unpack_body(batch, header, max_size), level)
+    packed = compress(codec, unpack_body(batch, header) if body is None else body, level)
     attributes = header.attributes & ~CODEC_MASK | int(codec)
     return _rewritten(
         header, packed, attributes, header.base_timestamp, header.max_timestamp, count=header.record_count

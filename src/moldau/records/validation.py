@@ -81,10 +81,12 @@ def validate_records(
     require_keys: bool = False,
     timestamps: TimestampLimits | None = None,
     max_decompressed: int = DEFAULT_MAX_SIZE,
+    body: bytes | None = None,
 ) -> Validated:
     """Check header, structure, offsets, keys and timestamps of a client's batch; raises ApiError.
 
-    `require_keys` is for compacted topics. `timestamps` is given for topics that keep the records' create time.
+    `require_keys` is for compacted topics. `timestamps` is given for topics that keep the records' create time. `body`
+    is what the batch unpacks to, where that is known already.
     """
     if header is None:
         try:
@@ -93,7 +95,8 @@ def validate_records(
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
     validate_header(header)
     try:
-        body = unpack_body(batch, header, max_decompressed)
+        if body is None:
+            body = unpack_body(batch, header, max_decompressed)
         latest, earliest, keyless = _walk(body, header.record_count)
     except CorruptRecords as error:
         raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from None
