@@ -84,13 +84,12 @@ class TopicAutoCreator:
 
     def ensure(self, name: str, principal: str) -> Pending[ErrorCode]:
         """Have one topic created; the promise is kept when the controller has answered, NONE if it exists now."""
-        if name not in self._in_flight:
-            self._ask([name], principal)
-        # The controller may have answered already.
-        return self._in_flight.get(name) or Pending.of(ErrorCode.NONE)
+        known = self._in_flight.get(name)
+        return self._ask([name], principal)[name] if known is None else known
 
-    def _ask(self, names: list[str], principal: str) -> None:
-        self._in_flight.update({name: Pending() for name in names})
+    def _ask(self, names: list[str], principal: str) -> dict[str, Pending[ErrorCode]]:
+        promises: dict[str, Pending[ErrorCode]] = {name: Pending() for name in names}
+        self._in_flight.update(promises)
         services = self._services
         request = CreateTopicsRequest(
             topics=[self._creatable(name) for name in names],
@@ -107,6 +106,7 @@ class TopicAutoCreator:
                 self._in_flight.pop(name).resolve(results.get(name, ErrorCode.UNKNOWN_SERVER_ERROR))
 
         services.controller.ask(request, _CREATE_TOPICS_VERSION, principal).then(answered)
+        return promises
 
     def _creatable(self, name: str) -> CreatableTopic:
         config = self._services.config

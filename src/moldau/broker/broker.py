@@ -212,6 +212,13 @@ class Broker:
             if self.telemetry is not None:
                 self.telemetry.disconnected(connection)
 
+    def close(self) -> None:
+        """The node stops: coordinators do nothing more on their own, and nobody waits for them."""
+        if self.groups is not None:
+            self.groups.close()
+        if self.transactions is not None:
+            self.transactions.coordinator.runtime.close()
+
     def image_published(self, delta: ImageDelta, image: ClusterImage) -> None:
         """Publisher of the metadata loader: the cluster is now as `image` says."""
         services = self.services

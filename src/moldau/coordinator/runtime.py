@@ -358,6 +358,11 @@ class CoordinatorRuntime(Generic[S]):
         host.shard.loaded(self._image())
         log.debug("%s-%d is loaded", self.topic, host.index)
 
+    def close(self) -> None:
+        """The node stops: nothing happens here any more, and nobody waits for it."""
+        for host in list(self._hosts.values()):
+            self._unload(host)
+
     def _unload(self, host: ShardHost[S]) -> None:
         del self._hosts[host.index]
         was_active = host.state is _State.ACTIVE

@@ -66,12 +66,14 @@ SPARE_DESCRIPTORS = 64
 class Node:
     """A broker that is its own controller."""
 
-    def __init__(self, config: NodeConfig) -> None:
+    def __init__(self, config: NodeConfig, failed: Callable[[], None]) -> None:
+        """`failed` is called when the node can no longer keep its promises and must be stopped."""
         if not (config.is_broker and config.is_controller):
             raise ConfigError(
                 "process.roles", ",".join(sorted(config.roles)), "this release runs broker and controller together"
             )
         self._config = config
+        self._failed = failed
         self._random = SystemRandom()
         self._locks = DirectoryLocks()
         self._loader = MetadataLoader()
@@ -79,6 +81,7 @@ class Node:
         self._http: HttpServer | None = None
         self._running = False
         self._stopping = False
+        self.has_failed = False
         self.cluster_id = ""
 
     # ---- starting
@@ -100,7 +103,7 @@ class Node:
             self._logs.start()
             self._cleaner.start()
             await self._start_http()
-        except QuorumError as error:
+        except (QuorumError, LogDirFailure) as error:
             raise StorageError(str(error)) from error
         self._running = True
 
@@ -178,8 +181,9 @@ class Node:
 
     def _metadata_log_failed(self, failure: LogDirFailure) -> None:
         """Without its metadata log a node can promise nothing: it stops rather than guess."""
-        log.critical("the metadata log failed, the node stops: %s", failure)
-        asyncio.get_running_loop().stop()
+        log.critical("the metadata log failed, the node stops: %s", failure.message)
+        self.has_failed = True
+        self._failed()
 
     def _open_logs(self) -> None:
         config = self._config
@@ -380,25 +384,32 @@ class Node:
     # ---- stopping
 
     async def stop(self) -> None:
-        """Leave the cluster, close every log properly and release the directories."""
+        """Leave the cluster, close every log properly and release the directories.
+
+        A node that has failed, or that never came up, only lets go of what it holds: the next start recovers.
+        """
         self._stopping = True
-        if self._running:
+        orderly = self._running and not self.has_failed
+        if orderly:
             try:
                 await asyncio.wait_for(_kept(self._lifecycle.leave()), LEAVE_SECONDS_MAX)
             except TimeoutError:
                 log.warning("the controller did not let this broker go in time; stopping all the same")
+        if self._running:
             self._lifecycle.close()
+            self.broker.close()
         for listener in self._listeners:
             await listener.close()
         if self._http is not None:
             await self._http.close()
-        if self._running:
+        if orderly:
             self._cleaner.stop()
             flushed: Pending[None] = Pending()
             self._logs.flush_all(lambda: flushed.resolve(None))
             await _kept(flushed)
             self._logs.close(self._lifecycle.epoch)
             self._quorum.shutdown()
+        if self._running:
             self._disk.close()
         self._locks.release()
         self._running = False

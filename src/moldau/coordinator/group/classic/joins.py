@@ -83,7 +83,9 @@ class Joins:
         if not self._has_room(group, request.member_id):
             group.remove(request.member_id)
             self._groups.sessions.end(group.group_id, request.member_id)
-            return joining.refuse("", ErrorCode.GROUP_MAX_SIZE_REACHED)
+            joining.refuse("", ErrorCode.GROUP_MAX_SIZE_REACHED)
+            # Perhaps it was the one that the others waited for.
+            return self._groups.rebalances.complete_if_all_joined(group)
         if not group.supports(request.protocol_type, joining.protocols):
             return joining.refuse(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         return self._join_known(group, joining) if request.member_id else self._join_unknown(group, joining)
