@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from socket import create_connection
 from types import TracebackType
@@ -48,7 +48,9 @@ class NodeProcess:
         *arguments: str,
         command: Sequence[str] = MOLDAU,
         environment: Mapping[str, str] | None = None,
+        prepare: Callable[[], None] | None = None,
     ) -> None:
+        """`prepare` runs in the new process before the node does."""
         home.mkdir(parents=True, exist_ok=True)
         self._port_file = home / "port"
         self._port_file.unlink(missing_ok=True)
@@ -62,6 +64,7 @@ class NodeProcess:
             text=True,
             cwd=home,
             env={**(os.environ if command is MOLDAU else clean_environment()), **(environment or {})},
+            preexec_fn=prepare,
         )
         self._said: list[str] = []
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -84,6 +87,12 @@ class NodeProcess:
                 raise AssertionError(f"the node did not start:\n{self.said}")
             time.sleep(0.005)
         return f"127.0.0.1:{self._port_file.read_text()}"
+
+    def said_something(self) -> None:
+        """Wait for its first words: it has taken over its signals by then, but does not serve yet."""
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not self._said and time.monotonic() < deadline:
+            time.sleep(0.001)
 
     def ended(self) -> int:
         """Wait for its end by itself; the exit code."""

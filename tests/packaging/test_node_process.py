@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import socket
 import struct
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.clients.python_clients import consume_confluent, produce_confluent
 from tests.clients.sample import samples
@@ -177,6 +180,40 @@ def test_a_torn_batch_at_the_end_is_cut_off(tmp_path: Path) -> None:
         assert segment.read_bytes() == whole
         produce_confluent(servers, "kept", "none", samples())
         assert consume_confluent(servers, "kept", 40) == 2 * samples()
+
+
+def test_a_metadata_log_that_cannot_be_written_ends_the_node(tmp_path: Path) -> None:
+    """It says why and fails; what was acknowledged is there after the disk has been mended."""
+
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+
+    properties = one_node(tmp_path / "data", offsets_topic_num_partitions="1")
+    made = []
+    with NodeProcess(tmp_path, properties, prepare=small_files) as node:
+        admin = AdminClient({"bootstrap.servers": node.ready(), "log_level": 0})
+        for i in range(1000):
+            name = f"topic-{i}"
+            try:
+                admin.create_topics([NewTopic(name, 20, 1)])[name].result(5)
+            except KafkaException:
+                break
+            made.append(name)
+        assert node.ended() == 1
+    assert "the metadata log failed" in node.said
+    assert "File too large" in node.said
+    assert "Traceback" not in node.said
+    with NodeProcess(tmp_path, properties) as node:
+        listed = AdminClient({"bootstrap.servers": node.ready()}).list_topics(timeout=10).topics
+        assert set(made) <= set(listed)
+        node.stop()
+
+
+def test_a_signal_before_it_is_up(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path, one_node(tmp_path / "data")) as node:
+        node.said_something()
+        node.stop()
+    assert "Traceback" not in node.said
 
 
 def test_logs_for_machines(tmp_path: Path) -> None:

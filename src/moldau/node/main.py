@@ -51,13 +51,12 @@ def run(
         log.warning("%s", warning)
     _raise_file_limit()
     try:
-        uvloop.run(_serve(config, started, welcome=welcome, port_file=port_file))
+        return uvloop.run(_serve(config, started, welcome=welcome, port_file=port_file))
     except (StorageError, ConfigError, OSError) as error:
         log.error("%s", error)
         return EXIT_FAILED
     except KeyboardInterrupt:
-        pass
-    return 0
+        return 0
 
 
 def _load(path: str | None, overrides: Mapping[str, str]) -> NodeConfig:
@@ -79,14 +78,15 @@ def _raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(config: NodeConfig, started: float, *, welcome: bool, port_file: str | None) -> None:
+async def _serve(config: NodeConfig, started: float, *, welcome: bool, port_file: str | None) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    node = Node(config)
+    node = Node(config, stop.set)
     try:
-        await node.start()
+        if not await _start(node, stop):
+            return EXIT_FAILED if node.has_failed else 0
         log.info(
             "Moldau %s is ready: node %d of cluster %s on %s (%.0f ms)",
             __version__,
@@ -104,6 +104,23 @@ async def _serve(config: NodeConfig, started: float, *, welcome: bool, port_file
     finally:
         await node.stop()
     log.info("stopped")
+    return EXIT_FAILED if node.has_failed else 0
+
+
+async def _start(node: Node, stop: asyncio.Event) -> bool:
+    """Start, unless the node is told to stop before it is up; whether it serves."""
+    starting = asyncio.ensure_future(node.start())
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if starting.done():
+        starting.result()
+        return True
+    starting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await starting
+    log.info("stopped before it was up")
+    return False
 
 
 def _write_port(path: str, port: int) -> None:

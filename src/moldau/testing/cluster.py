@@ -82,7 +82,11 @@ class Cluster:
             shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def __enter__(self) -> Cluster:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
         self.close()
@@ -101,7 +105,8 @@ class Cluster:
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Create a topic and return when it can be used."""
-        from confluent_kafka.admin import AdminClient, NewTopic
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.cimpl import NewTopic
 
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
@@ -136,15 +141,18 @@ class _Thread:
             from moldau.config.node_config import NodeConfig
             from moldau.node.node import Node
 
-            node = Node(NodeConfig.load(_with_port(self._config, self._wanted)))
             stopped = asyncio.Event()
+            node = Node(NodeConfig.load(_with_port(self._config, self._wanted)), stopped.set)
             loop = asyncio.get_running_loop()
             self._stop = lambda: loop.call_soon_threadsafe(stopped.set)
-            await node.start()
-            self._port = node.client_port
-            self._ready.set()
-            await stopped.wait()
-            await node.stop()
+            try:
+                await node.start()
+                self._port = node.client_port
+                self._ready.set()
+                await stopped.wait()
+            finally:
+                # Also after a failed start: the directories would stay locked for the rest of this process.
+                await node.stop()
 
         try:
             uvloop.run(main())
@@ -155,7 +163,8 @@ class _Thread:
 
     def stop(self) -> None:
         if self._thread.is_alive() and self._stop is not None:
-            self._stop()
+            with contextlib.suppress(RuntimeError):  # the loop has just ended by itself
+                self._stop()
         self._thread.join(STOP_SECONDS_MAX)
         assert not self._thread.is_alive(), "the node did not stop in time"
         if self._failure is not None:
