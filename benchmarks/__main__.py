@@ -18,7 +18,7 @@ from typing import Any
 from codegen import kafka_jars
 from rich.console import Console
 
-from benchmarks import chart, machine, report
+from benchmarks import chart, machine, process, report
 from benchmarks.brokers import BROKERS, BrokerFailed, moldau_program
 from benchmarks.results import MOLDAU, Results
 from benchmarks.rows import ROWS
@@ -43,6 +43,7 @@ def main() -> int:
         return 2
     began = time.monotonic()
     kafka_jars.fetch_jars()
+    process.set_niceness(arguments.nice)
     try:
         results = run(settings, lambda text: _progress(began, text))
     except KeyboardInterrupt:
@@ -52,9 +53,12 @@ def main() -> int:
         console.print(f"[bold red]{error}[/]")
         return 2
     report.print_table(results, console)
+    if arguments.quick:
+        console.print("A quick run leaves Apache Kafka half warm: for a first look, not for judging.")
     whole = len(settings.rows) == len(ROWS) and len(settings.brokers) == len(BROKERS) and not arguments.quick
     if arguments.record if arguments.record is not None else whole:
-        write_reports(results, record_of(results, settings, time.monotonic() - began), arguments.out, console)
+        record = record_of(results, settings, time.monotonic() - began, arguments.nice)
+        write_reports(results, record, arguments.out, console)
     return 1 if arguments.check and (results.missed or results.failed) else 0
 
 
@@ -67,6 +71,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
     made.add_argument("--record", action=argparse.BooleanOptionalAction, help="write reports and history (or not)")
     made.add_argument("--out", type=Path, default=HERE, help="where the reports and history/ go")
+    made.add_argument(
+        "--nice", type=int, default=0, help="niceness of brokers and clients, where others use the machine"
+    )
     made.add_argument("--list", action="store_true", help="name the rows and end")
     return made
 
@@ -86,7 +93,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     )
 
 
-def record_of(results: Results, settings: Settings, seconds: float) -> dict[str, Any]:
+def record_of(results: Results, settings: Settings, seconds: float, nice: int) -> dict[str, Any]:
     commit, dirty = machine.commit(REPOSITORY)
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -94,7 +101,7 @@ def record_of(results: Results, settings: Settings, seconds: float) -> dict[str,
         "uncommitted_changes": dirty,
         "versions": machine.versions(),
         "machine": machine.facts(),
-        "settings": {"rounds": settings.rounds, "scale": settings.scale, "seconds": round(seconds)},
+        "settings": {"rounds": settings.rounds, "scale": settings.scale, "seconds": round(seconds), "nice": nice},
         **results.to_json(),
     }
 

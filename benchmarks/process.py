@@ -22,6 +22,7 @@ PR_SET_PDEATHSIG = 1
 CPUCLOCK_SCHED = 2  # the kernel's exact run time of all threads, alive or gone, in nanoseconds
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_niceness = 0
 
 
 def spawn(
@@ -42,7 +43,7 @@ def spawn(
         cwd=cwd,
         env=None if environment is None else {**os.environ, **environment},
         start_new_session=True,
-        preexec_fn=_die_with_parent,
+        preexec_fn=_prepare_child,
     )
 
 
@@ -57,8 +58,16 @@ def stop(process: subprocess.Popen[bytes], *, timeout_seconds: float = 30.0) -> 
     return process.wait()
 
 
-def _die_with_parent() -> None:
+def set_niceness(niceness: int) -> None:
+    """Run everything spawned from now on at this niceness, brokers and clients alike."""
+    global _niceness
+    _niceness = niceness
+
+
+def _prepare_child() -> None:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if _niceness:
+        os.setpriority(os.PRIO_PROCESS, 0, _niceness)
 
 
 def cpu_seconds(pid: int) -> float:

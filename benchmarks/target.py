@@ -25,6 +25,9 @@ from benchmarks.machine import Reservoir
 
 ADMIN_TIMEOUT_SECONDS = 60.0
 REMOVAL_TIMEOUT_SECONDS = 30.0
+IDLE_TIMEOUT_SECONDS = 60.0
+IDLE_WINDOW_SECONDS = 0.5
+IDLE_SHARE = 0.1
 
 
 @dataclass(slots=True)
@@ -44,6 +47,8 @@ class Filled:
     topic: str
     messages: int
     size_bytes: int
+    # Kept for the whole run, for what is too costly to make again in every round.
+    kept: bool = False
 
 
 class Target:
@@ -88,23 +93,34 @@ class Target:
         return topic
 
     def remove_topics(self) -> None:
-        """Delete every topic made here and wait until its files are gone."""
-        self.filled.clear()
-        if not self._topics:
+        """Delete every topic made here, but those to be kept, and wait until its files are gone."""
+        self.filled = {data: filled for data, filled in self.filled.items() if filled.kept}
+        kept = [filled.topic for filled in self.filled.values()]
+        removed = [topic for topic in self._topics if topic not in kept]
+        if not removed:
             return
-        for deleted in self.admin.delete_topics(self._topics, operation_timeout=ADMIN_TIMEOUT_SECONDS).values():
+        for deleted in self.admin.delete_topics(removed, operation_timeout=ADMIN_TIMEOUT_SECONDS).values():
             deleted.result(ADMIN_TIMEOUT_SECONDS)
         deadline = time.monotonic() + REMOVAL_TIMEOUT_SECONDS
-        while self._files_left() and time.monotonic() < deadline:
+        while self._files_left(removed) and time.monotonic() < deadline:
             time.sleep(0.05)
-        self._topics.clear()
+        self._topics = kept
 
-    def _files_left(self) -> bool:
-        prefixes = tuple(f"{topic}-" for topic in self._topics)
+    def _files_left(self, topics: list[str]) -> bool:
+        prefixes = tuple(f"{topic}-" for topic in topics)
         return any(
             entry.name.startswith(prefixes) or entry.name.endswith("-delete")
             for entry in os.scandir(self.broker.data_directory)
         )
+
+    def wait_until_idle(self) -> None:
+        """Until the broker has finished what it does behind an answer, such as creating a thousand partitions."""
+        deadline = time.monotonic() + IDLE_TIMEOUT_SECONDS
+        while time.monotonic() < deadline:
+            cpu = self.broker.cpu_seconds()
+            time.sleep(IDLE_WINDOW_SECONDS)
+            if self.broker.cpu_seconds() - cpu < IDLE_WINDOW_SECONDS * IDLE_SHARE:
+                return
 
     def run(self, *clients: tuple[Connect, Task]) -> tuple[list[Result], Cost]:
         """Run clients at the same time, from the moment all are connected to the last answer."""

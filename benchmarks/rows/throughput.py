@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from benchmarks.floor import floor_ns_per_byte
 from benchmarks.row import AT_MOST_KAFKAS, TWICE_THE_FLOOR, Metric, Row, Sample, throughput_metrics, throughput_sample
 from benchmarks.rows import clients
@@ -20,7 +22,7 @@ class Produce(Row):
     def measure(self, target: Target) -> Sample:
         messages = target.scaled(self.messages)
         topic = target.new_topic(self.data)
-        seconds, cpu_seconds = fill(target, topic, messages, self.size_bytes, self.compression)
+        seconds, cpu_seconds = fill(target, topic, messages, self.size_bytes, compression=self.compression)
         target.filled[self.data] = Filled(topic, messages, self.size_bytes)
         return throughput_sample(
             messages=messages, size_bytes=self.size_bytes, seconds=seconds, cpu_seconds=cpu_seconds
@@ -50,7 +52,14 @@ class Consume(Row):
 
 
 def fill(
-    target: Target, topic: str, messages: int, size_bytes: int, compression: str = "none", partitions: int = 1
+    target: Target,
+    topic: str,
+    messages: int,
+    size_bytes: int,
+    *,
+    partitions: int = 1,
+    compression: str = "none",
+    config: Mapping[str, object] | None = None,
 ) -> tuple[float, float]:
     """Produce into a topic; the seconds it took and the broker's CPU seconds."""
     task = {
@@ -59,7 +68,7 @@ def fill(
         "messages": messages,
         "size_bytes": size_bytes,
         "compressible": compression != "none",
-        "config": {"compression.type": compression},
+        "config": {"compression.type": compression, **(config or {})},
     }
     (result,), cost = target.run((clients.produce, task))
     return result["seconds"], cost.broker_cpu_seconds
