@@ -41,7 +41,7 @@ class Journey:
 
 @pytest.fixture(scope="package")
 def from_kafka(tmp_path_factory: pytest.TempPathFactory, java_tools: JavaTools) -> Journey:
-    """Written by Kafka, continued by Moldau, continued by Kafka, read by Moldau; with a dynamic quorum, two disks."""
+    """Written by Kafka, continued by Moldau, by Kafka until it is killed, by Moldau; a dynamic quorum, two disks."""
     home = tmp_path_factory.mktemp("from-kafka")
     directories = [home / "a", home / "b"]
     properties = shared_properties(directories)
@@ -60,6 +60,7 @@ def from_kafka(tmp_path_factory: pytest.TempPathFactory, java_tools: JavaTools) 
     stops.append(moldau_stop(properties, home, steady, java_tools))
     with apache:
         stops.append(visit(servers, steady, java_tools))
+        apache.kill()
     stops.append(moldau_stop(properties, home, steady, java_tools))
     return Journey(stops, steady, directories)
 
