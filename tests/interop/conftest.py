@@ -106,6 +106,7 @@ def written_by_moldau(tmp_path_factory: pytest.TempPathFactory, java_tools: Java
         steady = SteadyProducer(cluster.bootstrap_servers)
         found = observe(cluster.bootstrap_servers, java_tools)
         fill(cluster.bootstrap_servers, java_tools)
+        write_transactions(cluster.bootstrap_servers)
         steady.write()
         left = observe(cluster.bootstrap_servers, java_tools)
     shutil.copytree(home / "data", home / "copy")

@@ -51,6 +51,7 @@ def fill(servers: str, java: JavaTools) -> None:
     alter = ("--bootstrap-server", servers, "--alter", "--add-config")
     java.run(CONFIGS, *alter, "message.max.bytes=2000000", "--entity-type", "brokers", "--entity-default")
     java.run(CONFIGS, *alter, "producer_byte_rate=5e8", "--entity-type", "clients", "--entity-name", "ada")
+    commit_offsets(servers)
     admin.delete_topics(["gone"])["gone"].result(SECONDS_MAX)
 
 
@@ -100,6 +101,25 @@ def write_transactions(servers: str) -> None:
             producer.commit_transaction(SECONDS_MAX)
         else:
             producer.abort_transaction(SECONDS_MAX)
+
+
+def commit_offsets(servers: str) -> None:
+    """A group that has read some of the orders and says so."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "readers",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        consumer.subscribe(["orders"])
+        read = consumer.consume(25, timeout=SECONDS_MAX)
+        assert len(read) == 25
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
 
 
 class SteadyProducer:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, OffsetSpec, ResourceType
 
 from tests.clients.java_tools import CONFIGS, JavaTools
@@ -43,6 +43,8 @@ class Observed:
     # (topic, partition) -> (earliest, latest, offset of the largest timestamp)
     offsets: dict[tuple[str, int], tuple[int, int, int]]
     quotas: str
+    # (topic, partition) -> the offset the group of readers has committed
+    positions: dict[tuple[str, int], int]
     records: dict[tuple[str, int], list[Read]]
     committed: dict[tuple[str, int], list[Read]]
 
@@ -80,22 +82,33 @@ def observe(servers: str, java: JavaTools) -> Observed:
         settings=_settings(admin, list(topics)),
         offsets=offsets,  # type: ignore[arg-type]
         quotas=java.run(CONFIGS, "--bootstrap-server", servers, "--describe", "--entity-type", "clients").strip(),
+        positions=_positions(admin),
         records=_records(servers, offsets, "read_uncommitted"),
         committed=_records(servers, offsets, "read_committed"),
     )
 
 
-def _offset(admin: AdminClient, partition: TopicPartition, spec: OffsetSpec) -> int:
-    """A broker of Apache's that has just started may answer before it has taken over its partitions: ask again."""
+def _patiently(ask: Callable[[], Any]) -> Any:
+    """A broker of Apache's that has just started answers before it has taken over its partitions: ask again."""
     deadline = time.monotonic() + SECONDS_MAX
     while True:
         try:
-            offset: int = admin.list_offsets({partition: spec})[partition].result(SECONDS_MAX).offset
-            return offset
+            return ask().result(SECONDS_MAX)
         except KafkaException:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
+
+
+def _offset(admin: AdminClient, partition: TopicPartition, spec: OffsetSpec) -> int:
+    offset: int = _patiently(lambda: admin.list_offsets({partition: spec})[partition]).offset
+    return offset
+
+
+def _positions(admin: AdminClient) -> dict[tuple[str, int], int]:
+    asked = ConsumerGroupTopicPartitions("readers")
+    answer = _patiently(lambda: admin.list_consumer_group_offsets([asked])["readers"])
+    return {(each.topic, each.partition): each.offset for each in answer.topic_partitions}
 
 
 def _settings(admin: AdminClient, topics: list[str]) -> dict[tuple[str, str], dict[str, str]]:

@@ -19,6 +19,7 @@ def check_handing_over(before: Stop, after: Stop) -> None:
     assert found.topics == left.topics
     assert found.settings == left.settings
     assert found.quotas == left.quotas
+    assert found.positions == left.positions
     assert found.offsets == left.offsets
     assert found.records == left.records
     assert found.committed == left.committed
@@ -59,10 +60,11 @@ def test_the_filling_is_worth_looking_at(from_kafka: Journey, from_moldau: Journ
             >= {"log.cleaner.threads": "2", "message.max.bytes": "2000000"}.items()
         )
         assert "ada" in left.quotas
+        assert sum(left.positions.values()) == 25
         segments = [file for each in journey.directories for file in each.glob("codecs-0/*.log")]
         assert len(segments) > 3
-    committed, everything = (from_kafka.stops[0].left.committed, from_kafka.stops[0].left.records)
-    assert len(everything[("orders", 0)]) - len(committed[("orders", 0)]) == 5
+        # The transaction that was taken back.
+        assert len(left.records[("orders", 0)]) - len(left.committed[("orders", 0)]) == 5
 
 
 @pytest.mark.parametrize("stop", [1, 2, 3])
