@@ -26,6 +26,8 @@ from moldau.protocol.generated.wire.create_topics_response import CreatableTopic
 log = logging.getLogger("moldau.broker")
 
 _CREATE_TOPICS_VERSION = 7
+# Topics named in one line of the log.
+_NAMED = 3
 
 # For each internal topic: its settings for partitions and replicas, and what else it is created with.
 _INTERNAL = {
@@ -98,10 +100,10 @@ class TopicAutoCreator:
 
         def answered(response: CreateTopicsResponse | ApiError) -> None:
             if isinstance(response, ApiError):
-                log.warning("topics %s could not be created automatically: %s", ", ".join(names), response)
+                _complain(names, str(response))
                 results = dict.fromkeys(names, response.code)
             else:
-                results = {result.name: _outcome(result) for result in response.topics}
+                results = _outcomes(response.topics)
             for name in names:
                 self._in_flight.pop(name).resolve(results.get(name, ErrorCode.UNKNOWN_SERVER_ERROR))
 
@@ -130,10 +132,20 @@ class TopicAutoCreator:
         )
 
 
-def _outcome(result: CreatableTopicResult) -> ErrorCode:
-    code = error_code(result.error_code)
-    if code is ErrorCode.TOPIC_ALREADY_EXISTS:
-        return ErrorCode.NONE
-    if code is not ErrorCode.NONE:
-        log.warning("topic %s could not be created automatically: %s: %s", result.name, code.name, result.error_message)
-    return code
+def _outcomes(results: Iterable[CreatableTopicResult]) -> dict[str, ErrorCode]:
+    outcomes: dict[str, ErrorCode] = {}
+    refused: dict[str, list[str]] = {}
+    for result in results:
+        code = error_code(result.error_code)
+        outcomes[result.name] = ErrorCode.NONE if code is ErrorCode.TOPIC_ALREADY_EXISTS else code
+        if outcomes[result.name] is not ErrorCode.NONE:
+            refused.setdefault(f"{code.name}: {result.error_message}", []).append(result.name)
+    for reason, names in refused.items():
+        _complain(names, reason)
+    return outcomes
+
+
+def _complain(names: list[str], reason: str) -> None:
+    """One line, however many topics a client asked for."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    log.warning("topics %s%s could not be created automatically: %s", ", ".join(names[:_NAMED]), more, reason[:500])

@@ -105,7 +105,10 @@ from moldau.protocol.generated.wire.write_txn_markers_response import (
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersResponse,
 )
-from moldau.protocol.wire import ProtocolError
+from moldau.protocol.wire import Message, ProtocolError
+
+# Characters of an error message where the whole of it does not fit.
+EXPLANATION_MAX: Final = 2000
 
 
 class Failed(NamedTuple):
@@ -117,6 +120,23 @@ class Failed(NamedTuple):
 
 
 Shape: TypeAlias = Callable[[Any, Failed], Any]
+
+
+def shorten_explanations(message: Message) -> bool:
+    """Cut the error messages in a response that are too long to be sent; whether there were any."""
+    found = False
+    for name in message.__slots__:
+        value = getattr(message, name)
+        if isinstance(value, str):
+            if name.endswith("message") and len(value) > EXPLANATION_MAX:
+                setattr(message, name, value[:EXPLANATION_MAX] + " ...")
+                found = True
+        else:
+            inner = value if isinstance(value, list) else [value]
+            for each in inner:
+                if isinstance(each, Message):
+                    found = shorten_explanations(each) or found
+    return found
 
 
 def failure_response(spec: ApiSpec, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:

@@ -184,7 +184,12 @@ class Router:
         if isinstance(message, ApiError):
             message = self._failure(route, request, caller, message)
         try:
-            return [encode_response(caller.api_key, caller.api_version, caller.correlation_id, message)]
+            try:
+                return [encode_response(caller.api_key, caller.api_version, caller.correlation_id, message)]
+            except ProtocolError:
+                if not self._shorten(message):
+                    raise
+                return [encode_response(caller.api_key, caller.api_version, caller.correlation_id, message)]
         except Exception:
             log.exception("the answer to %s could not be encoded", route.spec.name)
         failed = self._failure(route, request, caller, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR))
@@ -196,6 +201,12 @@ class Router:
 
         self._metrics.failed(error.code)
         return failure_response(route.spec, request, caller.api_version, error.code, error.message)
+
+    def _shorten(self, message: Any) -> bool:
+        """An explanation that quotes what the client sent may be longer than a string can be."""
+        from moldau.broker.failures import shorten_explanations
+
+        return shorten_explanations(message)
 
     def _unsupported_api_versions(self, route: Route, correlation_id: int, connection: ClientConnection) -> Outcome:
         """A newer client asks with a version from the future: it must learn in version 0 what is served."""
