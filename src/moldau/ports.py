@@ -9,7 +9,7 @@ the same code runs fast in production and deterministically in a simulation.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -113,6 +113,46 @@ class Background(Protocol):
     def run(self, steps: Iterator[None], done: Callable[[BaseException | None], None] | None = None) -> None:
         """Run a generator to its end, in slices: between two steps others may run. Steps run on the owning
         thread, so they may touch its state; each should take a few milliseconds at most."""
+        ...
+
+
+class Address(NamedTuple):
+    """Where a node listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Unreachable(NamedTuple):
+    """Instead of an answer: why there is none. The request may or may not have been carried out."""
+
+    reason: str
+    nobody_listens: bool = False
+    """The other machine itself said that no process listens there: a process that died, not a slow network."""
+
+
+class Network(Protocol):
+    """Requests to other nodes. Nothing is promised about order between lanes, and a lost answer looks like a lost
+    request: whoever sends must be able to send again."""
+
+    def send(
+        self,
+        to: Address,
+        request: Any,
+        api_version: int,
+        reply: Callable[[Any], None],
+        *,
+        timeout_ms: int,
+        lane: str = "",
+    ) -> None:
+        """Send a wire message, in `api_version` or the highest below it that the other side knows. `reply` is called
+        exactly once, later, with the response or with `Unreachable`; at once when the connection breaks.
+
+        Requests of one lane to one address are answered in order, so a long poll needs a lane of its own.
+        """
         ...
 
 

@@ -66,7 +66,7 @@ class QuorumWorld:
     ) -> None:
         self.clock = VirtualClock()
         self.disk = SimulatedDisk(self.clock)
-        self.dynamic = dynamic
+        self.static: VoterSet | None = None if dynamic else static_voters(["1@localhost:9093"], "CONTROLLER")
         self.settings = settings or MetadataLogSettings()
         self.snapshots = snapshots or SnapshotSettings()
         self.failures: list[object] = []
@@ -82,8 +82,9 @@ class QuorumWorld:
 
     def start(self, own: Voter | None = None) -> Quorum:
         log = MetadataLog(self.disk, self.clock, "/data", self.settings, failed=self.failures.append)
-        static: VoterSet | None = None if self.dynamic else static_voters(["1@localhost:9093"], "CONTROLLER")
-        self.quorum = Quorum(disk=self.disk, clock=self.clock, log=log, own=own or own_voter(), static_voters=static)
+        self.quorum = Quorum(
+            disk=self.disk, clock=self.clock, log=log, own=own or own_voter(), static_voters=self.static
+        )
         self.loader = MetadataLoader()
         self.leadership = Leadership()
         self.emitter = SnapshotEmitter(

@@ -1,36 +1,25 @@
-"""The role of a voter that asks for votes in a new epoch.
-
-It votes for itself, durably, before anything else. Votes of other voters arrive through `grant`; the majority rule is
-the same for one voter and for five.
-"""
+"""The role of a voter that asks for votes in a new epoch. It votes for itself, durably, before anything else."""
 
 from __future__ import annotations
 
+from moldau.quorum.ballot import Ballot
 from moldau.quorum.state_file import ElectionState
-from moldau.quorum.voters import Voter, VoterSet
-
-
-def majority(voter_count: int) -> int:
-    return voter_count // 2 + 1
+from moldau.quorum.voters import ReplicaKey, VoterSet
 
 
 class Candidate:
-    __slots__ = ("_voters", "election", "granted")
+    __slots__ = ("attempt", "ballot", "election")
 
-    def __init__(self, epoch: int, own: Voter, voters: VoterSet) -> None:
-        assert own.id in voters, "only a voter stands for election"
+    def __init__(self, epoch: int, own: ReplicaKey, voters: VoterSet, attempt: int = 1) -> None:
         self.election = ElectionState(epoch, voted_id=own.id, voted_directory_id=own.directory_id)
-        self._voters = voters
-        self.granted: set[int] = set()
+        self.ballot = Ballot(voters, own.id)
+        self.attempt = attempt
+        """How many elections this node has stood in since there was a leader: it waits longer after each."""
 
     @property
     def epoch(self) -> int:
         return self.election.epoch
 
-    def grant(self, voter_id: int) -> None:
-        if voter_id in self._voters:
-            self.granted.add(voter_id)
-
-    @property
-    def is_elected(self) -> bool:
-        return len(self.granted) >= majority(len(self._voters))
+    def grants(self, candidate: ReplicaKey, *, log_is_current: bool, pre_vote: bool) -> bool:
+        """Its own vote of this epoch is given."""
+        return pre_vote and log_is_current

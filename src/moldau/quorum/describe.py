@@ -13,7 +13,7 @@ from moldau.protocol.generated.wire.describe_quorum_response import (
     ReplicaState,
     TopicData,
 )
-from moldau.quorum.leader import Leader
+from moldau.quorum.leader import Leader, ReplicaProgress
 from moldau.quorum.metadata_log import METADATA_TOPIC
 from moldau.quorum.quorum import Quorum
 from moldau.quorum.voters import Voter
@@ -45,12 +45,13 @@ def describe_quorum(
         )
     partition = PartitionData(partition_index=0)
     if isinstance(quorum.role, Leader):
-        partition.current_voters = [
-            _replica(quorum, quorum.role, voter, clock, version) for voter in quorum.voters.values()
-        ]
+        now_ms = clock.now_ms()
+        leader = quorum.role
+        partition.current_voters = [_replica(quorum, each, now_ms, version) for each in leader.voter_progress()]
+        partition.observers = [_replica(quorum, each, now_ms, version) for each in leader.observer_progress(now_ms)]
         partition.leader_id = quorum.leader_id
         partition.leader_epoch = quorum.epoch
-        partition.high_watermark = quorum.high_watermark
+        partition.high_watermark = leader.high_watermark
     else:
         partition.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     response = DescribeQuorumResponse(topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[partition])])
@@ -59,15 +60,16 @@ def describe_quorum(
     return response
 
 
-def _replica(quorum: Quorum, leader: Leader, voter: Voter, clock: Clock, version: int) -> ReplicaState:
-    state = ReplicaState(replica_id=voter.id)
+def _replica(quorum: Quorum, progress: ReplicaProgress, now_ms: int, version: int) -> ReplicaState:
+    own = progress.key.id == quorum.node_id
+    state = ReplicaState(
+        replica_id=progress.key.id,
+        log_end_offset=quorum.next_offset if own else progress.end_offset,
+        last_fetch_timestamp=now_ms if own else progress.last_fetch_ms,
+        last_caught_up_timestamp=now_ms if own else progress.last_caught_up_ms,
+    )
     if version >= NODES_SINCE:
-        state.replica_directory_id = voter.directory_id
-    if voter.id == quorum.node_id:
-        state.log_end_offset = quorum.next_offset
-        state.last_fetch_timestamp = state.last_caught_up_timestamp = clock.now_ms()
-    else:
-        state.log_end_offset = leader.end_of(voter.id)
+        state.replica_directory_id = progress.key.directory_id
     return state
 
 

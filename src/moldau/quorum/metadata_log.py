@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from moldau.log.config import LogConfig
 from moldau.log.errors import LogDirFailure
 from moldau.log.partition_log import PartitionLog
-from moldau.ports import Clock, Disk
+from moldau.ports import Buffer, Clock, Disk
 from moldau.protocol.uuids import METADATA_TOPIC_ID
 from moldau.quorum.encoding import MAX_BATCH_BYTES
 from moldau.quorum.format import METADATA_DIRECTORY
@@ -65,16 +65,24 @@ class MetadataLog:
             cleanup_delete=False,
             retention_ms=-1,
         )
-        self._log = PartitionLog.open(
-            disk, clock, self.directory, METADATA_TOPIC, 0, METADATA_TOPIC_ID, config, failed=failed
-        )
         self._snapshots = self._find_snapshots()
+        self._log = PartitionLog.open(
+            disk,
+            clock,
+            self.directory,
+            METADATA_TOPIC,
+            0,
+            METADATA_TOPIC_ID,
+            config,
+            # The log before the oldest snapshot is only what no segment's deletion has reached yet.
+            log_start_offset=self._snapshots[0].offset if self._snapshots else 0,
+            failed=failed,
+        )
         self._latest: Snapshot | None = None
         if self._snapshots:
             latest = self._snapshots[-1]
             self._latest = read_snapshot(disk.read_bytes(self._path(latest)))
-            if latest.offset > self._log.log_end_offset:
-                self._log.truncate_fully_and_start_at(latest.offset)
+            self._begin_at_snapshot(latest)
 
     def _path(self, snapshot_id: SnapshotId) -> str:
         return f"{self.directory}/{snapshot_name(snapshot_id)}"
@@ -89,11 +97,26 @@ class MetadataLog:
                 found.append(snapshot_id)
         return sorted(found)
 
+    def _begin_at_snapshot(self, snapshot_id: SnapshotId) -> None:
+        """A snapshot that says more than the log takes its place: it came from a leader, or the log lost its end."""
+        says_more = (snapshot_id.epoch, snapshot_id.offset) > (self._log.epochs.latest, self._log.log_end_offset)
+        if snapshot_id != BOOTSTRAP_SNAPSHOT_ID and says_more:
+            self._log.truncate_fully_and_start_at(snapshot_id.offset)
+
     # ---- the log
+
+    @property
+    def start_offset(self) -> int:
+        return self._log.log_start_offset
 
     @property
     def end_offset(self) -> int:
         return self._log.log_end_offset
+
+    @property
+    def durable_offset(self) -> int:
+        """Everything before this offset survives a power cut, as a snapshot if not in the log."""
+        return max(self._log.recovery_point, self.latest_snapshot_id.offset)
 
     @property
     def last_epoch(self) -> int:
@@ -105,6 +128,29 @@ class MetadataLog:
         """Append a batch whose offsets and epoch are set already."""
         appended = self._log.append_as_follower(batch)
         assert appended is not None, "a leader appends whole batches"
+
+    def append_replicated(self, records: memoryview, epoch: int) -> bool:
+        """Append the whole batches among what a leader of this epoch sent; whether there was one."""
+        return self._log.append_as_follower(records, epoch) is not None
+
+    def truncate(self, offset: int) -> None:
+        """Remove everything at or after an offset."""
+        self._log.truncate_to(offset)
+
+    def end_offset_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """(the largest epoch not above this one that the log has, where that epoch ends)."""
+        last_epoch = self.last_epoch
+        if epoch >= last_epoch:
+            return last_epoch, self.end_offset
+        found, end = self._log.epochs.end_offset(epoch, self.end_offset)
+        if end < 0:
+            # Nothing is left of the log but a snapshot of a later epoch.
+            return epoch, self.start_offset
+        return found, end
+
+    def read(self, offset: int, max_bytes: int) -> Buffer:
+        """Whole batches from an offset on, committed or not; the first one however large it is."""
+        return self._log.read(offset, max_bytes).records
 
     def sync(self, done: Callable[[], None]) -> None:
         """Call `done` when everything appended so far is durable. A disk that fails calls `failed` instead."""
@@ -144,6 +190,34 @@ class MetadataLog:
         self._snapshots.append(snapshot_id)
         self._snapshots.sort()
         self.clean(high_watermark)
+
+    @property
+    def oldest_snapshot_id(self) -> SnapshotId | None:
+        return self._snapshots[0] if self._snapshots else None
+
+    def has_snapshot(self, snapshot_id: SnapshotId) -> bool:
+        return snapshot_id in self._snapshots
+
+    def snapshot_size(self, snapshot_id: SnapshotId) -> int:
+        return self._disk.file_size(self._path(snapshot_id))
+
+    def read_snapshot_part(self, snapshot_id: SnapshotId, position: int, length: int) -> bytes:
+        file = self._disk.open(self._path(snapshot_id), create=False)
+        try:
+            return file.read(position, length)
+        finally:
+            file.close()
+
+    def install_snapshot(self, snapshot_id: SnapshotId) -> Snapshot:
+        """A snapshot that a leader gave is on disk, whole: the log begins at its end."""
+        snapshot = read_snapshot(self._disk.read_bytes(self._path(snapshot_id)))
+        older, self._snapshots = self._snapshots, [snapshot_id]
+        self._latest = None
+        self._log.truncate_fully_and_start_at(snapshot_id.offset)
+        for each in older:
+            if each != snapshot_id:
+                self._disk.remove(self._path(each))
+        return snapshot
 
     def clean(self, high_watermark: int) -> None:
         """Delete the oldest snapshot, and the log before the one after it, while there is more than is retained."""

@@ -1,58 +1,67 @@
 """The metadata quorum on this node: its role, its log, and what is committed.
 
-A state machine without threads or sockets: it is started once, appends when asked, and calls its listeners with what
-became committed. Roles live in files of their own (`unattached`, `candidate`, `leader`); this file holds the
-transitions between them and what every role shares. It must never call a record committed that is not durable on a
-majority of the voters, and never act in an epoch before `quorum-state` says so on disk.
+A state machine without threads or sockets: it is started once, told what arrives, appends when asked, and calls its
+listeners with what became committed. Roles live in files of their own and follow each other as `transitions.py` says;
+this file changes them, and holds what every role shares. The events come in four kinds, one file each: `elections.py`
+(votes, epochs and timeouts), `following.py` (fetching from a leader), `serving.py` (being fetched from) and
+`voter_changes.py`. It must never call a record committed that is not durable on a majority of the voters, and never
+act in an epoch, or on a vote, before `quorum-state` says so on disk.
 
-This release serves a quorum of one voter: the candidate's own vote is a majority, and its own sync commits. Elections
-over the network attach at `_become_candidate` (send Vote, call `Candidate.grant` on each answer), replication at
-`Leader.holds` (called for each Fetch of a voter), following and observing as two more roles with `log.truncate`, and
-voter changes at `_control_records`.
+A quorum of one voter is no special case but in one thing: a voter that is alone need not ask, and leads at once.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any, Final, NamedTuple, Protocol
 
-from moldau.metadata.image import Provenance
 from moldau.metadata.publisher import CommittedBatch
 from moldau.metadata.records import MetadataRecord
-from moldau.ports import Clock, Disk, Pending
-from moldau.protocol.codec import decode, encode
+from moldau.ports import Address, Clock, Disk, Network, Pending
+from moldau.protocol.api import ApiKey
+from moldau.protocol.codec import encode
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.generated.wire.kraft_version_record import KRaftVersionRecord
 from moldau.protocol.generated.wire.leader_change_message import LeaderChangeMessage
 from moldau.protocol.generated.wire.leader_change_message import Voter as LeaderChangeVoter
-from moldau.protocol.generated.wire.voters_record import VotersRecord
 from moldau.quorum.candidate import Candidate
-from moldau.quorum.encoding import build_batches, read_batch
+from moldau.quorum.delivery import Delivery, QuorumListener
+from moldau.quorum.elections import Elections
+from moldau.quorum.encoding import build_batches
+from moldau.quorum.follower import Follower
+from moldau.quorum.following import Following
 from moldau.quorum.leader import Leader
 from moldau.quorum.metadata_log import MetadataLog
+from moldau.quorum.observer import Observer
+from moldau.quorum.resigned import Resigned
+from moldau.quorum.serving import Serving
+from moldau.quorum.settings import QuorumSettings
 from moldau.quorum.snapshots import BOOTSTRAP_SNAPSHOT_ID, Snapshot, SnapshotId
-from moldau.quorum.state_file import ElectionState, read_election_state, write_election_state
+from moldau.quorum.state_file import NOBODY, ElectionState, read_election_state, write_election_state
+from moldau.quorum.transitions import NEXT_ROLES, Role
 from moldau.quorum.unattached import Unattached
-from moldau.quorum.voters import Voter, VoterSet, voters_from_record, voters_record
-from moldau.records.batch import CONTROL_KRAFT_VERSION, CONTROL_KRAFT_VOTERS, CONTROL_LEADER_CHANGE
+from moldau.quorum.voter_changes import VoterChanges
+from moldau.quorum.voter_history import BEFORE_THE_LOG, VoterHistory
+from moldau.quorum.voters import ReplicaKey, Voter, VoterSet, voters_record
+from moldau.records.batch import (
+    CONTROL_KRAFT_VERSION,
+    CONTROL_KRAFT_VOTERS,
+    CONTROL_LEADER_CHANGE,
+    BatchHeader,
+    iter_batches,
+)
 from moldau.records.builder import build_control_batch
-from moldau.records.record import read_control_records
 
-# Committed batches handed to the listeners at once while a log is read back: bounds the memory this takes.
-BYTES_PER_DELIVERY: Final = 1 << 20
+__all__ = ["Appended", "LeadershipListener", "Peers", "Quorum", "QuorumError", "QuorumListener"]
+
+log = logging.getLogger("moldau.quorum")
 
 
 class QuorumError(Exception):
     """The quorum cannot work as it is configured or formatted; the text is for the person who operates it."""
-
-
-class QuorumListener(Protocol):
-    """Someone who follows the committed log. Snapshot and batches come in the order of the log, each once."""
-
-    def load_snapshot(self, records: Sequence[MetadataRecord], provenance: Provenance) -> None: ...
-
-    def load_batches(self, batches: Sequence[CommittedBatch], *, more_follows: bool) -> None: ...
 
 
 class LeadershipListener(Protocol):
@@ -74,6 +83,31 @@ class Appended(NamedTuple):
     """NONE once committed; NOT_CONTROLLER when leadership was lost before that was known."""
 
 
+class _Nowhere:
+    """The network of a node that has no peers."""
+
+    def send(self, to: Address, request: Any, api_version: int, reply: Any, *, timeout_ms: int, lane: str = "") -> None:
+        raise AssertionError(f"this node knows no other, but sends to {to}")
+
+
+class Peers(NamedTuple):
+    """What a quorum needs to work with other nodes."""
+
+    network: Network
+    random: Random
+    cluster_id: str
+    listener: str
+    """The name of the controllers' listener over which they reach each other."""
+    bootstrap: Sequence[Address] = ()
+    """Where a node that knows no voters may ask for the leader."""
+    settings: QuorumSettings = QuorumSettings()
+    can_vote: bool = True
+    """Whether this node has the controller role: a broker stays an observer, and need not sync what it fetches."""
+
+
+_ALONE: Final = Peers(_Nowhere(), Random(0), "", "")
+
+
 class Quorum:
     def __init__(
         self,
@@ -83,33 +117,40 @@ class Quorum:
         log: MetadataLog,
         own: Voter,
         static_voters: VoterSet | None,
+        peers: Peers = _ALONE,
     ) -> None:
         """`own` is this node as a voter (directory id and controller listeners); `static_voters` are those of
         `controller.quorum.voters`, None when the setting is empty."""
-        self._disk = disk
-        self._clock = clock
+        self.disk = disk
+        self.clock = clock
         self.log = log
-        self._own = own
-        self._static_voters = static_voters
-        self.kraft_version = 0
-        self.voters: VoterSet = {}
-        self._voters_in_log = False
-        self.role: Unattached | Candidate | Leader = Unattached(ElectionState(0))
+        self.own = own
+        self.peers = peers
+        self.settings = peers.settings
+        self.history = VoterHistory(static_voters)
+        self.role: Role = Unattached(ElectionState(0))
         self.high_watermark = 0
-        self._listeners: list[QuorumListener] = []
+        self.closed = False
+        self.delivery = Delivery(log, self._everything_is_delivered)
+        self._persisted = ElectionState(0)
         self._leadership: list[LeadershipListener] = []
-        self._next_delivery = 0
-        self._delivering = False
+        self._leader_changed: list[Callable[[], None]] = []
         self._announced_epoch = -1
-        # Batches this leader appended, decoded: they need not be read back when they are committed.
-        self._recent: deque[CommittedBatch] = deque()
         self._waiting: deque[tuple[int, Pending[ErrorCode]]] = deque()
+        self.elections = Elections(self)
+        self.following = Following(self)
+        self.serving = Serving(self)
+        self.voter_changes = VoterChanges(self)
 
     # ---- what others ask
 
     @property
     def node_id(self) -> int:
-        return self._own.id
+        return self.own.id
+
+    @property
+    def own_key(self) -> ReplicaKey:
+        return ReplicaKey(self.own.id, self.own.directory_id)
 
     @property
     def epoch(self) -> int:
@@ -117,11 +158,31 @@ class Quorum:
 
     @property
     def leader_id(self) -> int:
-        return self.role.election.leader_id
+        """The leader of this epoch as far as this node knows; a leader that resigned is none."""
+        return NOBODY if isinstance(self.role, Resigned) else self.role.election.leader_id
+
+    @property
+    def leader_address(self) -> Address | None:
+        role = self.role
+        if isinstance(role, Leader):
+            return self.own.address(self.peers.listener)
+        return role.leader_address if isinstance(role, Follower | Observer) else None
 
     @property
     def is_leader(self) -> bool:
         return isinstance(self.role, Leader)
+
+    @property
+    def voters(self) -> VoterSet:
+        return self.history.voters
+
+    @property
+    def kraft_version(self) -> int:
+        return self.history.kraft_version
+
+    @property
+    def is_voter(self) -> bool:
+        return self.peers.can_vote and self.history.may_vote(self.own_key, self.high_watermark)
 
     @property
     def next_offset(self) -> int:
@@ -130,104 +191,235 @@ class Quorum:
 
     def add_listener(self, listener: QuorumListener) -> None:
         """Listeners are added before `start`, and told in this order."""
-        self._listeners.append(listener)
+        self.delivery.listeners.append(listener)
 
     def add_leadership_listener(self, listener: LeadershipListener) -> None:
         self._leadership.append(listener)
+
+    def add_leader_watcher(self, changed: Callable[[], None]) -> None:
+        """Told when `leader_id` or `leader_address` changed."""
+        self._leader_changed.append(changed)
+
+    def handlers(self) -> Mapping[ApiKey, Callable[[Any, int], Any]]:
+        """What is served to the other nodes: request and version to an answer, or the promise of one."""
+        return {
+            ApiKey.VOTE: self.elections.vote,
+            ApiKey.BEGIN_QUORUM_EPOCH: self.elections.begin_epoch,
+            ApiKey.END_QUORUM_EPOCH: self.elections.end_epoch,
+            ApiKey.FETCH: self.serving.fetch,
+            ApiKey.FETCH_SNAPSHOT: self.serving.fetch_snapshot,
+            ApiKey.ADD_RAFT_VOTER: self.voter_changes.add,
+            ApiKey.REMOVE_RAFT_VOTER: self.voter_changes.remove,
+            ApiKey.UPDATE_RAFT_VOTER: self.voter_changes.update,
+        }
 
     # ---- starting
 
     def start(self) -> None:
         """Read what is on disk and take part in the quorum."""
         self._read_voters()
-        election = read_election_state(self._disk, self.log.directory) or ElectionState(0)
-        self.role = Unattached(ElectionState(max(election.epoch, self.log.last_epoch)))
-        if self._own.id not in self.voters:
+        election = read_election_state(self.disk, self.log.directory) or ElectionState(0)
+        self._persisted = election
+        if self.log.last_epoch > election.epoch:
+            election = ElectionState(self.log.last_epoch)
+        self.role = Unattached(election)
+        if not self.is_voter:
+            self._check_observer()
+            self.become(Observer(self._without_leader(election)))
+        elif list(self.voters) == [self.own.id]:
+            self.become_candidate()
+        elif election.leader_id == self.own.id:
+            self.role = Resigned(election, [voter.key for voter in self.voters.values() if voter.id != self.own.id])
+            self._role_changed()
+        else:
+            self.become(Unattached(self._without_leader(election), just_started=True))
+
+    def _without_leader(self, election: ElectionState) -> ElectionState:
+        """Who led before is found out anew: only the epoch and the vote bind this node."""
+        return election._replace(leader_id=NOBODY)
+
+    def _check_observer(self) -> None:
+        known = [voter for voter in self.voters.values() if voter.id != self.own.id]
+        if not known and not self.peers.bootstrap:
             raise QuorumError(
-                f"node {self._own.id} is not a voter of the metadata quorum (voters: {sorted(self.voters)}): format "
+                f"node {self.own.id} is not a voter of the metadata quorum (voters: {sorted(self.voters)}): format "
                 "its storage with --standalone, or name it in controller.quorum.voters"
             )
-        if len(self.voters) > 1:
-            raise QuorumError(
-                f"the metadata quorum has voters {sorted(self.voters)}: this release serves a quorum of one voter"
-            )
-        self._become_candidate()
 
     def _read_voters(self) -> None:
         """The voters as of the end of the log: also uncommitted control records count, as KRaft demands."""
         snapshot_id, snapshot = self.log.latest_snapshot_id, self.log.latest_snapshot
         if snapshot is not None:
-            self.kraft_version = snapshot.kraft_version
-            if snapshot.voters is not None:
-                self.voters = snapshot.voters
-                self._voters_in_log = snapshot_id != BOOTSTRAP_SNAPSHOT_ID
+            self._begin_history(snapshot_id, snapshot)
         for header, batch in self.log.batches(snapshot_id.offset, self.log.end_offset):
-            if not header.is_control:
-                continue
-            for record in read_control_records(batch):
-                if record.type == CONTROL_KRAFT_VERSION:
-                    self.kraft_version = decode(KRaftVersionRecord, record.value, 0).kraft_version
-                elif record.type == CONTROL_KRAFT_VOTERS:
-                    self.voters = voters_from_record(decode(VotersRecord, record.value, 0))
-                    self._voters_in_log = True
-        if self.kraft_version == 0:
-            self.voters = self._static_voters or {}
+            self.history.read(header, batch)
+
+    def _begin_history(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
+        offset = BEFORE_THE_LOG if snapshot_id == BOOTSTRAP_SNAPSHOT_ID else snapshot_id.offset - 1
+        self.history.begin(offset, snapshot.kraft_version, snapshot.voters)
 
     # ---- roles
 
+    def become(self, role: Role) -> None:
+        """Change the role; an epoch, a vote and a leader are on disk before anybody can know of them."""
+        old = self.role
+        assert type(role) in NEXT_ROLES[type(old)], f"{type(old).__name__} cannot become {type(role).__name__}"
+        assert role.epoch >= old.epoch, "epochs never go back"
+        self._persist(role.election)
+        self.role = role
+        log.debug("node %d: %s -> %s in epoch %d", self.own.id, type(old).__name__, type(role).__name__, role.epoch)
+        if isinstance(old, Leader):
+            self._stop_leading()
+        if self.role is role:
+            self._role_changed()
+
     def _persist(self, election: ElectionState) -> None:
-        write_election_state(self._disk, self.log.directory, election, self.kraft_version, sorted(self.voters))
+        if election != self._persisted:
+            write_election_state(self.disk, self.log.directory, election, self.kraft_version, sorted(self.voters))
+            self._persisted = election
 
-    def _become_candidate(self) -> None:
-        candidate = Candidate(self.epoch + 1, self._own_voter(), self.voters)
-        self._persist(candidate.election)
-        self.role = candidate
-        candidate.grant(self._own.id)
-        if candidate.is_elected:
-            self._become_leader(candidate)
+    def _role_changed(self) -> None:
+        role = self.role
+        for part in (self.serving, self.voter_changes, self.elections, self.following):
+            part.role_changed()
+            if self.role is not role:
+                return
+        for changed in self._leader_changed:
+            changed()
 
-    def _become_leader(self, candidate: Candidate) -> None:
-        election = candidate.election._replace(leader_id=self._own.id)
-        self._persist(election)
-        leader = Leader(election, self.voters, frozenset(candidate.granted), self.log.end_offset)
-        self.role = leader
-        records = self._control_records(leader)
-        batch = build_control_batch(
-            records, timestamp=self._clock.now_ms(), base_offset=self.log.end_offset, leader_epoch=leader.epoch
-        )
-        self._append_batch(batch, len(records), ())
-        self._sync()
+    def _stop_leading(self) -> None:
+        self.delivery.forget_own()
+        if self._announced_epoch >= 0:
+            self._announced_epoch = -1
+            for listener in self._leadership:
+                listener.resign()
+        waiting, self._waiting = self._waiting, deque()
+        for _, committed in waiting:
+            committed.resolve(ErrorCode.NOT_CONTROLLER)
 
-    def _own_voter(self) -> Voter:
-        """This node in the voter set; static voters have no directory id there."""
-        return self._own if self.kraft_version >= 1 else self.voters[self._own.id]
+    def become_unattached(self, epoch: int) -> None:
+        """An epoch without a leader, so far."""
+        election = self.role.election if epoch == self.epoch else ElectionState(epoch)
+        election = self._without_leader(election)
+        self.become(Unattached(election) if self.is_voter else Observer(election))
 
-    def _control_records(self, leader: Leader) -> list[tuple[int, bytes]]:
+    def become_voted(self, candidate: ReplicaKey) -> None:
+        election = ElectionState(self.epoch, voted_id=candidate.id, voted_directory_id=candidate.directory_id)
+        self.become(Unattached(election) if self.is_voter else Observer(election))
+
+    def become_follower(self, epoch: int, leader_id: int, address: Address) -> None:
+        election = self.role.election if epoch == self.epoch else ElectionState(epoch)
+        election = election._replace(leader_id=leader_id)
+        self.become(Follower(election, address) if self.is_voter else Observer(election, address))
+
+    def become_candidate(self, attempt: int = 1) -> None:
+        candidate = Candidate(self.epoch + 1, self.own_key, self.voters, attempt)
+        self.become(candidate)
+        if self.role is candidate and candidate.ballot.is_won:
+            self.become_leader()
+
+    def become_leader(self) -> None:
+        candidate = self.role
+        assert isinstance(candidate, Candidate), "only a candidate is elected"
+        election = candidate.election._replace(leader_id=self.own.id)
+        granted = frozenset(candidate.ballot.granted)
+        leader = Leader(election, self.own_key, self.voters, granted, self.log.end_offset)
+        log.info("node %d leads the metadata quorum in epoch %d", self.own.id, leader.epoch)
+        self.become(leader)
+        if self.role is leader:
+            self.append_control(self._first_records(leader))
+
+    def resign(self) -> None:
+        """Give up leading this epoch, and tell the others so that one of them takes over at once."""
+        role = self.role
+        if isinstance(role, Leader):
+            self.become(Resigned(role.election, role.successors()))
+
+    def learn(self, epoch: int, leader_id: int, address: Address | None) -> bool:
+        """Another node says that this is so; true when it changed this node's role."""
+        if epoch < self.epoch or leader_id == self.own.id:
+            if epoch > self.epoch:
+                # It once led an epoch it has forgotten; it must not lead it again.
+                self.become_unattached(epoch)
+                return True
+            return False
+        address = address or self.address_of(leader_id)
+        if leader_id != NOBODY and address is not None:
+            if epoch > self.epoch or self.role.election.leader_id == NOBODY:
+                self.become_follower(epoch, leader_id, address)
+                return True
+            return self._learn_address(leader_id, address)
+        if epoch > self.epoch:
+            self.become_unattached(epoch)
+            return True
+        return False
+
+    def _learn_address(self, leader_id: int, address: Address) -> bool:
+        role = self.role
+        if role.election.leader_id != leader_id:
+            log.critical("epoch %d has two leaders: %d and %d", role.epoch, role.election.leader_id, leader_id)
+            return False
+        if isinstance(role, Follower | Observer) and role.leader_address is None:
+            self.become_follower(role.epoch, leader_id, address)
+            return True
+        return False
+
+    def address_of(self, node_id: int) -> Address | None:
+        voter = self.voters.get(node_id)
+        return None if voter is None else voter.address(self.peers.listener)
+
+    # ---- voters
+
+    def _voters_changed(self) -> None:
+        """The log says something new about who votes."""
+        role = self.role
+        if isinstance(role, Leader):
+            if role.change_voters(self.voters):
+                self.leader_committed()
+            if self.role is role:
+                self.elections.voters_changed(role)
+        elif isinstance(role, Observer):
+            if self.is_voter:
+                if role.leader_address is not None:
+                    self.become(Follower(role.election, role.leader_address))
+                else:
+                    self.become(Unattached(role.election))
+        elif not self.is_voter and not isinstance(role, Resigned):
+            address = role.leader_address if isinstance(role, Follower) else None
+            self.become(Observer(role.election, address))
+
+    def _first_records(self, leader: Leader) -> list[tuple[int, bytes]]:
         """What every epoch begins with: who leads and who voted for it. The first leader of a dynamic quorum, and one
         whose address or supported versions changed, also writes the voters."""
         change = LeaderChangeMessage(
             version=0,
-            leader_id=self._own.id,
+            leader_id=self.own.id,
             voters=[LeaderChangeVoter(voter_id=voter_id) for voter_id in sorted(leader.voters)],
             granting_voters=[LeaderChangeVoter(voter_id=voter_id) for voter_id in sorted(leader.granted)],
         )
         records = [(CONTROL_LEADER_CHANGE, encode(change, 0))]
-        if self.kraft_version >= 1 and (not self._voters_in_log or self.voters[self._own.id] != self._own):
-            self.voters = leader.voters = {**self.voters, self._own.id: self._own}
-            self._voters_in_log = True
-            version = KRaftVersionRecord(version=0, kraft_version=self.kraft_version)
-            records.append((CONTROL_KRAFT_VERSION, encode(version, 0)))
-            records.append((CONTROL_KRAFT_VOTERS, encode(voters_record(self.voters), 0)))
+        not_in_log = self.history.last_offset == BEFORE_THE_LOG
+        entry = self.voters.get(self.own.id)
+        if self.kraft_version >= 1 and entry is not None and (not_in_log or entry != self.own):
+            records += self.voter_records({**self.voters, self.own.id: self.own}, self.kraft_version)
         return records
 
-    # ---- appending
+    def voter_records(self, voters: VoterSet, kraft_version: int | None = None) -> list[tuple[int, bytes]]:
+        records: list[tuple[int, bytes]] = []
+        if kraft_version is not None:
+            version = KRaftVersionRecord(version=0, kraft_version=kraft_version)
+            records.append((CONTROL_KRAFT_VERSION, encode(version, 0)))
+        records.append((CONTROL_KRAFT_VOTERS, encode(voters_record(voters), 0)))
+        return records
+
+    # ---- appending as the leader
 
     def append(self, records: Sequence[MetadataRecord], values: Sequence[bytes]) -> Appended:
         """Append records (and their encoded values) to the leader's log. One batch when they fit one."""
         assert isinstance(self.role, Leader), "only the leader appends"
         assert records, "an append has records"
         base_offset = self.log.end_offset
-        batches = build_batches(values, base_offset=base_offset, epoch=self.epoch, timestamp_ms=self._clock.now_ms())
+        batches = build_batches(values, base_offset=base_offset, epoch=self.epoch, timestamp_ms=self.clock.now_ms())
         done = 0
         for batch, count in batches:
             self._append_batch(batch, count, records[done : done + count])
@@ -235,106 +427,113 @@ class Quorum:
         committed: Pending[ErrorCode] = Pending()
         last_offset = self.log.end_offset - 1
         self._waiting.append((last_offset, committed))
-        self._sync()
+        self._appended()
         return Appended(base_offset, last_offset, committed)
+
+    def append_control(self, records: Sequence[tuple[int, bytes]]) -> int:
+        """Append control records in a batch of their own; the offset of the last one."""
+        base_offset = self.log.end_offset
+        batch = build_control_batch(
+            records, timestamp=self.clock.now_ms(), base_offset=base_offset, leader_epoch=self.epoch
+        )
+        self._append_batch(batch, len(records), ())
+        if self.history.read(BatchHeader(batch), memoryview(batch)):
+            self._voters_changed()
+        self._appended()
+        return base_offset + len(records) - 1
 
     def _append_batch(self, batch: bytes, count: int, records: Sequence[MetadataRecord]) -> None:
         base_offset = self.log.end_offset
         self.log.append(batch)
-        self._recent.append(
-            CommittedBatch(base_offset, base_offset + count - 1, self.epoch, self._clock.now_ms(), len(batch), records)
+        self.delivery.appended(
+            CommittedBatch(base_offset, base_offset + count - 1, self.epoch, self.clock.now_ms(), len(batch), records)
         )
 
-    def _sync(self) -> None:
-        end_offset, epoch = self.log.end_offset, self.epoch
-        self.log.sync(lambda: self._synced(end_offset, epoch))
+    def _appended(self) -> None:
+        """Others may have it before it is durable here."""
+        self.serving.wake()
+        epoch = self.epoch
+        self.log.sync(lambda: self._synced(epoch))
 
-    def _synced(self, end_offset: int, epoch: int) -> None:
+    def _synced(self, epoch: int) -> None:
         role = self.role
-        if not isinstance(role, Leader) or role.epoch != epoch or not role.holds(self._own.id, end_offset):
-            return
-        self.high_watermark = role.high_watermark
-        self._deliver()
+        if isinstance(role, Leader) and role.epoch == epoch and role.holds(self.log.durable_offset):
+            self.leader_committed()
 
-    # ---- delivering
+    def leader_committed(self) -> None:
+        """A majority has more than before."""
+        assert isinstance(self.role, Leader), "only the leader commits"
+        high_watermark = self.role.high_watermark
+        self.serving.wake()
+        self.commit(high_watermark)
+        self.voter_changes.committed()
 
-    def _deliver(self) -> None:
-        """Hand over what became committed. A listener may append in turn; what that commits is delivered by the loop
-        that is already running, so that nobody sees offsets out of order."""
-        if self._delivering:
-            return
-        self._delivering = True
-        try:
-            while self._next_delivery < self.high_watermark:
-                until = self.high_watermark
-                for chunk, more_follows in self._committed_chunks(until):
-                    for listener in self._listeners:
-                        listener.load_batches(chunk, more_follows=more_follows)
-                self._next_delivery = until
-                self._announce_leadership()
-                self._release(until)
-        finally:
-            self._delivering = False
+    # ---- appending as a follower
 
-    def _announce_leadership(self) -> None:
-        if self.is_leader and self._announced_epoch != self.epoch:
-            self._announced_epoch = self.epoch
+    def append_replicated(self, records: memoryview, epoch: int) -> bool:
+        """Append what the leader sent, if it goes on where the log ends; whether anything was appended."""
+        end_offset = self.log.end_offset
+        batches = list(iter_batches(records))
+        if not batches or batches[0].base_offset != end_offset or not self.log.append_replicated(records, epoch):
+            return False
+        voters_changed = False
+        for header in batches:
+            if header.base_offset < self.log.end_offset:
+                voters_changed |= self.history.read(header, records[header.position : header.end])
+        if voters_changed:
+            self._voters_changed()
+        return True
+
+    def truncate(self, offset: int) -> None:
+        """The leader's log is another one from here on."""
+        assert offset >= self.high_watermark, f"truncation to {offset} below the high watermark {self.high_watermark}"
+        log.info("node %d truncates the metadata log from %d to %d", self.own.id, self.log.end_offset, offset)
+        self.log.truncate(offset)
+        if self.history.truncate(offset):
+            self._voters_changed()
+
+    def load_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
+        """A snapshot from the leader takes the place of the whole log."""
+        self._begin_history(snapshot_id, snapshot)
+        self.high_watermark = max(self.high_watermark, snapshot_id.offset)
+        self.delivery.snapshot(snapshot_id, snapshot)
+        self._voters_changed()
+
+    # ---- committing
+
+    def commit(self, high_watermark: int) -> None:
+        """Everything before this offset is committed: hand it over."""
+        if high_watermark > self.high_watermark:
+            self.high_watermark = high_watermark
+        self.delivery.deliver(self.high_watermark)
+        if isinstance(self.role, Follower) and not self.is_voter:
+            # Its removal is committed.
+            self._voters_changed()
+
+    def _everything_is_delivered(self, until: int) -> None:
+        role = self.role
+        if isinstance(role, Leader) and self._announced_epoch != role.epoch and until > role.epoch_start_offset:
+            self._announced_epoch = role.epoch
             for listener in self._leadership:
-                listener.lead(self.epoch)
-
-    def _release(self, until: int) -> None:
+                listener.lead(role.epoch)
         while self._waiting and self._waiting[0][0] < until:
             self._waiting.popleft()[1].resolve(ErrorCode.NONE)
-
-    def _committed_chunks(self, until: int) -> Iterator[tuple[list[CommittedBatch], bool]]:
-        """Batches from the next one to deliver on; at first a snapshot stands in for the beginning of the log."""
-        if self._next_delivery == 0:
-            self._deliver_snapshot()
-        first_recent = self._recent[0].base_offset if self._recent else until
-        chunk: list[CommittedBatch] = []
-        size = 0
-        for header, batch in self.log.batches(self._next_delivery, min(first_recent, until)):
-            records = () if header.is_control else read_batch(batch)
-            chunk.append(
-                CommittedBatch(
-                    header.base_offset,
-                    header.last_offset,
-                    header.partition_leader_epoch,
-                    header.max_timestamp,
-                    header.size,
-                    records,
-                )
-            )
-            size += header.size
-            if size >= BYTES_PER_DELIVERY:
-                yield chunk, True
-                chunk, size = [], 0
-        while self._recent and self._recent[0].last_offset < until:
-            chunk.append(self._recent.popleft())
-        yield chunk, False
-
-    def _deliver_snapshot(self) -> None:
-        snapshot_id, snapshot = self.log.take_latest_snapshot()
-        if snapshot is None or snapshot_id == BOOTSTRAP_SNAPSHOT_ID:
-            return
-        provenance = _provenance(snapshot_id, snapshot)
-        for listener in self._listeners:
-            listener.load_snapshot(snapshot.records, provenance)
-        self._next_delivery = snapshot_id.offset
 
     # ---- stopping
 
     def shutdown(self) -> None:
-        """Stop leading and close the log; who still waits for a commit is told that this node no longer knows."""
-        if self.is_leader:
-            for listener in self._leadership:
-                listener.resign()
-        self.role = Unattached(ElectionState(self.epoch))
-        waiting, self._waiting = self._waiting, deque()
-        for _, committed in waiting:
-            committed.resolve(ErrorCode.NOT_CONTROLLER)
+        """Stop taking part and close the log; who still waits for a commit is told that this node no longer knows."""
+        self.stop_activity()
         self.log.close()
 
-
-def _provenance(snapshot_id: SnapshotId, snapshot: Snapshot) -> Provenance:
-    return Provenance(snapshot_id.offset - 1, snapshot_id.epoch, snapshot.last_timestamp_ms)
+    def stop_activity(self) -> None:
+        """Cancel every timer and ignore every answer that is still under way."""
+        if self.closed:
+            return
+        self.closed = True
+        was_leader = isinstance(self.role, Leader)
+        self.role = Unattached(ElectionState(self.epoch))
+        if was_leader:
+            self._stop_leading()
+        for part in (self.serving, self.voter_changes, self.elections, self.following):
+            part.stop()

@@ -79,14 +79,15 @@ class SnapshotEmitter:
         self._writing = True
         self._bytes = 0
         self._last_ms = self._clock.monotonic_ms()
+        kraft_version, voters = self._quorum.history.at(snapshot_id.offset)
         batches = snapshot_batches(
             image.records(),
             image.metadata_version,
             epoch=snapshot_id.epoch,
             timestamp_ms=self._clock.now_ms(),
             last_timestamp_ms=image.provenance.timestamp_ms,
-            kraft_version=self._quorum.kraft_version,
-            voters=self._quorum.voters if self._quorum.kraft_version >= 1 else None,
+            kraft_version=kraft_version,
+            voters=voters if kraft_version >= 1 else None,
         )
         steps = write_snapshot(self._disk, self._quorum.log.directory, snapshot_id, batches)
         self._background.run(steps, lambda error: self._written(snapshot_id, error))
@@ -97,5 +98,8 @@ class SnapshotEmitter:
         if error is not None:
             log.error("The snapshot of the metadata at offset %d was not written: %s", snapshot_id.offset, error)
             return
+        if self._quorum.closed:
+            return
         log.info("Wrote a snapshot of the metadata up to offset %d", snapshot_id.offset)
         self._quorum.log.snapshot_written(snapshot_id, self._quorum.high_watermark)
+        self._quorum.history.forget_before(snapshot_id.offset)

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from moldau.metadata.features import KRAFT_VERSION, VersionRange, supported_features
+from moldau.ports import Address
 from moldau.protocol.generated.wire.voters_record import Endpoint, KRaftVersionFeature, VotersRecord
 from moldau.protocol.generated.wire.voters_record import Voter as VoterData
-from moldau.protocol.uuids import ZERO_UUID, uuid_from_string
+from moldau.protocol.uuids import ZERO_UUID, uuid_from_string, uuid_to_string
 
 
 class VoterEndpoint(NamedTuple):
@@ -28,8 +29,42 @@ class Voter(NamedTuple):
     endpoints: tuple[VoterEndpoint, ...]
     kraft_versions: VersionRange
 
+    @property
+    def key(self) -> ReplicaKey:
+        return ReplicaKey(self.id, self.directory_id)
+
+    def is_replica(self, key: ReplicaKey) -> bool:
+        """Whether that replica is this voter: a static voter is known by its id alone."""
+        return self.id == key.id and self.directory_id in (ZERO_UUID, key.directory_id)
+
+    def address(self, listener: str) -> Address | None:
+        """Where it listens under that name, or else under its first one."""
+        for endpoint in self.endpoints:
+            if endpoint.name == listener:
+                return Address(endpoint.host, endpoint.port)
+        return Address(self.endpoints[0].host, self.endpoints[0].port) if self.endpoints else None
+
+
+class ReplicaKey(NamedTuple):
+    """One replica of the metadata log: a node that lost its disk comes back as another one."""
+
+    id: int
+    directory_id: bytes
+
+    def __str__(self) -> str:
+        return f"ReplicaKey(id={self.id}, directoryId={uuid_to_string(self.directory_id)})"
+
 
 VoterSet: TypeAlias = Mapping[int, Voter]
+
+
+def is_voter(voters: VoterSet, key: ReplicaKey) -> bool:
+    voter = voters.get(key.id)
+    return voter is not None and voter.is_replica(key)
+
+
+def majority(voter_count: int) -> int:
+    return voter_count // 2 + 1
 
 
 def own_kraft_versions() -> VersionRange:

@@ -69,5 +69,7 @@ class VirtualClock:
 
     def next_due_ms(self) -> int | None:
         """In how many milliseconds the next timer runs, if there is one."""
-        dues = [due for due, _, timer in self._timers if not timer.cancelled]
-        return max(0, min(dues) - self._monotonic) if dues else None
+        timers = self._timers
+        while timers and timers[0][2].cancelled:
+            heapq.heappop(timers)
+        return max(0, timers[0][0] - self._monotonic) if timers else None
