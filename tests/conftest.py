@@ -11,6 +11,15 @@ pytest.register_assert_rewrite("tests.clients.admin_tour", "tests.clients.java_t
 
 from tests.clients import java_tools as java  # noqa: E402
 
+# The first test that needs Apache's jars may have to fetch them.
+JAVA_SECONDS_MAX = 900
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("java") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(JAVA_SECONDS_MAX))
+
 
 @pytest.fixture(scope="session")
 def java_tools() -> Iterator[java.JavaTools]:

@@ -116,7 +116,7 @@ def _unpack(target: Path) -> str | None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="kcat-") as scratch:
         download = ["apt-get", "download", *PACKAGES]
-        done = subprocess.run(download, cwd=scratch, capture_output=True, text=True, timeout=100, check=False)
+        done = subprocess.run(download, cwd=scratch, capture_output=True, text=True, timeout=60, check=False)
         packages = list(Path(scratch).glob("*.deb"))
         if done.returncode != 0 or len(packages) != len(PACKAGES):
             reason = re.sub(r"\s+", " ", done.stderr)[:200]

@@ -20,6 +20,7 @@ from tests.clients.sample import samples
 from tests.interop.apache_kafka import ApacheKafka, shared_properties
 from tests.interop.filling import SteadyProducer, append_a_little, fill, fill_segments, write_transactions
 from tests.interop.observed import Observed, observe
+from tests.packaging.node_process import ask_api_versions
 
 CLUSTER_ID = "interoperation-1234-aA"
 
@@ -28,6 +29,8 @@ CLUSTER_ID = "interoperation-1234-aA"
 class Stop:
     """One broker's turn: what it served at first, and what after it was written to."""
 
+    # API key -> the lowest and highest version it offers
+    versions: dict[int, tuple[int, int]]
     found: Observed
     left: Observed
 
@@ -56,7 +59,7 @@ def from_kafka(tmp_path_factory: pytest.TempPathFactory, java_tools: JavaTools) 
         fill(servers, java_tools)
         write_transactions(servers)
         steady.write()
-        stops = [Stop(found, observe(servers, java_tools))]
+        stops = [Stop(ask_api_versions(servers), found, observe(servers, java_tools))]
     stops.append(moldau_stop(properties, home, steady, java_tools))
     with apache:
         stops.append(visit(servers, steady, java_tools))
@@ -81,7 +84,7 @@ def visit(servers: str, steady: SteadyProducer, java_tools: JavaTools) -> Stop:
     append_a_little(servers)
     fill_segments(servers, seed=2)
     steady.write()
-    return Stop(found, observe(servers, java_tools))
+    return Stop(ask_api_versions(servers), found, observe(servers, java_tools))
 
 
 @dataclass
@@ -108,9 +111,9 @@ def written_by_moldau(tmp_path_factory: pytest.TempPathFactory, java_tools: Java
         fill(cluster.bootstrap_servers, java_tools)
         write_transactions(cluster.bootstrap_servers)
         steady.write()
-        left = observe(cluster.bootstrap_servers, java_tools)
+        stop = Stop(ask_api_versions(cluster.bootstrap_servers), found, observe(cluster.bootstrap_servers, java_tools))
     shutil.copytree(home / "data", home / "copy")
-    return WrittenByMoldau(home, properties, steady, Stop(found, left), home / "copy")
+    return WrittenByMoldau(home, properties, steady, stop, home / "copy")
 
 
 @pytest.fixture(scope="package")

@@ -8,7 +8,7 @@ from tests.interop.conftest import Journey, Stop
 from tests.interop.filling import TOPICS
 from tests.interop.observed import Observed
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 
 
 def check_handing_over(before: Stop, after: Stop) -> None:
@@ -65,6 +65,12 @@ def test_the_filling_is_worth_looking_at(from_kafka: Journey, from_moldau: Journ
         assert len(segments) > 3
         # The transaction that was taken back.
         assert len(left.records[("orders", 0)]) - len(left.committed[("orders", 0)]) == 5
+
+
+def test_what_is_served_is_served_in_kafkas_versions(from_kafka: Journey) -> None:
+    theirs, ours = from_kafka.stops[0].versions, from_kafka.stops[1].versions
+    assert len(ours) > 40
+    assert ours.items() <= theirs.items()
 
 
 @pytest.mark.parametrize("stop", [1, 2, 3])

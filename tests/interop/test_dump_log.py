@@ -15,7 +15,7 @@ from tests.clients.java_tools import DUMP_LOG, JavaTools
 from tests.clients.sample import samples
 from tests.interop.conftest import Journey, WrittenByMoldau
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 
 COMPLAINTS = (
     "ismatch",
