@@ -16,6 +16,7 @@ COMMANDS = {
     "topic": ("moldau.cli.commands.topic:topic", "Create, list, describe, alter and delete topics."),
     "produce": ("moldau.cli.commands.produce:produce", "Send records to a topic."),
     "consume": ("moldau.cli.commands.consume:consume", "Read records from a topic."),
+    "group": ("moldau.cli.commands.group:group", "List, describe, reset and delete groups; watch their lag."),
     "config": ("moldau.cli.commands.config:config", "Show and change settings of topics, brokers and groups."),
     "cluster": (
         "moldau.cli.commands.cluster:cluster",

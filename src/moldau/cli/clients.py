@@ -16,7 +16,7 @@ from moldau.cli.admin.settings import parse_jaas
 from moldau.cli.errors import CliError
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Producer
+    from confluent_kafka import Consumer, KafkaError, Producer, ShareConsumer
 
 _RENAMED = {
     "send.buffer.bytes": "socket.send.buffer.bytes",
@@ -152,6 +152,16 @@ def make_consumer(settings: Mapping[str, str], reporter: ErrorReporter) -> Consu
     config = translate(settings, consumer=True)
     try:
         return Consumer({**config, "error_cb": reporter, "log_level": 0})
+    except KafkaException as error:
+        raise _refused(error) from None
+
+
+def make_share_consumer(settings: Mapping[str, str], reporter: ErrorReporter) -> ShareConsumer:
+    from confluent_kafka import KafkaException, ShareConsumer
+
+    config = translate(settings, consumer=True)
+    try:
+        return ShareConsumer({**config, "error_cb": reporter, "log_level": 0})
     except KafkaException as error:
         raise _refused(error) from None
 

@@ -106,7 +106,7 @@ class DefaultFormatter:
         if self.offset:
             columns.append(f"Offset:{message.offset()}".encode())
         if self.delivery:
-            columns.append(b"Delivery:NOT_PRESENT")
+            columns.append(_delivery(message))
         if self.epoch:
             epoch = message.leader_epoch()
             columns.append(b"Epoch:NOT_PRESENT" if epoch is None or epoch < 0 else b"Epoch:%d" % epoch)
@@ -132,6 +132,12 @@ class DefaultFormatter:
         if data is None:
             return self.null_literal
         return deserialize(data.encode() if isinstance(data, str) else data)
+
+
+def _delivery(message: Message) -> bytes:
+    """How often a share group has handed the record out; consumers of other groups are not told."""
+    count = message.delivery_count()
+    return b"Delivery:NOT_PRESENT" if count is None or count < 1 else b"Delivery:%d" % count
 
 
 def _deserializer(properties: Mapping[str, str], name: str) -> Deserialize:

@@ -41,7 +41,7 @@ def execute(argv: Sequence[str] | None) -> int:
     from moldau.cli.clients import ErrorReporter, make_consumer
 
     consumer = make_consumer(settings, ErrorReporter())
-    stopped = _stop_on_signals()
+    stopped = stop_on_signals()
     try:
         count = _read(consumer, options, write, start, group_given=group_given, stopped=stopped)
     finally:
@@ -168,7 +168,7 @@ def formatter_properties(options: Options) -> dict[str, str]:
     return {**given, **parse_key_values([*options.values("property"), *options.values("formatter-property")])}
 
 
-def _stop_on_signals() -> Callable[[], bool]:
+def stop_on_signals() -> Callable[[], bool]:
     """SIGTERM and SIGINT end the reading, not the process, so that what was read is reported."""
     received: list[int] = []
 
