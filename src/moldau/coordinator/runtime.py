@@ -91,10 +91,16 @@ class ShardHost(Generic[S]):
     timers: ShardTimers
     # Carries out what the shard decides on its own, when a timer fires or the cluster changes.
     perform: Callable[[Callable[[], Decision[Any]]], None]
+    # For what takes long: a shard may hold a million offsets.
+    background: Background
     state: _State = _State.LOADING
     shard: S = field(init=False)
     # Offset after the last record written; state up to there may be read only when it is committed.
     written_to: int = 0
+
+    @property
+    def is_active(self) -> bool:
+        return self.state is _State.ACTIVE
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -312,7 +318,11 @@ class CoordinatorRuntime(Generic[S]):
 
     def _load(self, index: int, partition: Partition) -> None:
         host: ShardHost[S] = ShardHost(
-            index, partition, ShardTimers(self._clock), lambda decide: self._perform(host, decide)
+            index,
+            partition,
+            ShardTimers(self._clock),
+            lambda decide: self._perform(host, decide),
+            self._background,
         )
         host.shard = self._make_shard(host)
         self._hosts[index] = host

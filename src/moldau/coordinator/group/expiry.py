@@ -6,6 +6,7 @@ Writes tombstones; the groups themselves go when their last offset has gone and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from moldau.coordinator.decision import CoordinatorRecord, Decision
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 _TIMER = "offset expiry"
 _MS_PER_MINUTE = 60_000
+# About a millisecond of work.
+_OFFSETS_PER_STEP = 1000
 
 
 class OffsetExpiry:
@@ -31,19 +34,34 @@ class OffsetExpiry:
 
         def look() -> None:
             self.start()
-            host.perform(self.expire)
+            host.background.run(self._expire())
 
         host.timers.schedule(_TIMER, interval, look)
 
-    def expire(self) -> Decision[None]:
+    def _expire(self) -> Iterator[None]:
+        """Look at one group after the other, and let others work in between."""
         shard = self._shard
-        records: list[CoordinatorRecord] = []
-        for group in list(shard.groups.values()):
-            expired = list(self._expired(group))
-            records += [offset_tombstone(group.group_id, topic, partition) for topic, partition in expired]
-            left = sum(len(partitions) for partitions in shard.offsets.of_group(group.group_id).values()) - len(expired)
-            if not left and group.is_empty and not shard.offsets.has_open_transactions(group.group_id):
-                records += group.tombstones()
+        looked_at = 0
+        for group_id in list(shard.groups):
+            if not shard.host.is_active:
+                return
+            group = shard.groups.get(group_id)
+            if group is None:
+                continue
+            looked_at += 1 + sum(map(len, shard.offsets.of_group(group_id).values()))
+            shard.host.perform(partial(self.expire, group))
+            if looked_at >= _OFFSETS_PER_STEP:
+                looked_at = 0
+                yield
+
+    def expire(self, group: Group) -> Decision[None]:
+        """What of one group is over, the group itself included."""
+        offsets = self._shard.offsets
+        expired = list(self._expired(group))
+        records = [offset_tombstone(group.group_id, topic, partition) for topic, partition in expired]
+        left = sum(map(len, offsets.of_group(group.group_id).values())) - len(expired)
+        if not left and group.is_empty and not offsets.has_open_transactions(group.group_id):
+            records += group.tombstones()
         return Decision(None, records, atomic=False)
 
     def _expired(self, group: Group) -> Iterator[tuple[str, int]]:
