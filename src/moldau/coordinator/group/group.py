@@ -9,12 +9,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from moldau.coordinator.decision import CoordinatorRecord
 
 if TYPE_CHECKING:
     from moldau.coordinator.group.offset_records import CommittedOffset
+
+
+CommitCheck: TypeAlias = Callable[[bytes, int], None]
+"""Raises ApiError unless the offset of this partition (topic id, index) may be committed by whoever asked."""
 
 
 class GroupType(Enum):
@@ -56,8 +60,8 @@ class Group(ABC):
     @abstractmethod
     def check_commit(
         self, member_id: str, instance_id: str | None, generation: int, *, transactional: bool, version: int
-    ) -> None:
-        """Raise ApiError unless this member may commit offsets now."""
+    ) -> CommitCheck | None:
+        """Raise ApiError unless this member may commit offsets now; maybe only those of certain partitions."""
 
     @abstractmethod
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from moldau.coordinator.decision import CoordinatorRecord, Decision
 from moldau.coordinator.group.classic.group import ClassicGroup
-from moldau.coordinator.group.group import Group
+from moldau.coordinator.group.group import CommitCheck, Group
 from moldau.coordinator.group.offset_records import NO_TIME, offset_key, offset_tombstone, offset_value
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.uuids import ZERO_UUID
@@ -61,22 +61,24 @@ class OffsetCommits:
     ) -> Decision[R]:
         """A commit outside of transactions. Raises ApiError when the group refuses all of it."""
         group = self._group(who, transactional=False)
-        group.check_commit(who.member_id, who.instance_id, who.generation, transactional=False, version=who.api_version)
+        check = group.check_commit(
+            who.member_id, who.instance_id, who.generation, transactional=False, version=who.api_version
+        )
         self._shard.committed(group, who.member_id)
-        return Decision(response, self._records(who.group_id, offsets, retention_ms))
+        return Decision(response, self._records(who.group_id, offsets, retention_ms, check))
 
     def commit_transactional(self, who: Committer, offsets: Sequence[OffsetToCommit], response: R) -> Decision[R]:
         """A commit that waits for its transaction: write the decision with that `Transaction`."""
         group = self._group(who, transactional=True)
         try:
-            group.check_commit(
+            check = group.check_commit(
                 who.member_id, who.instance_id, who.generation, transactional=True, version=who.api_version
             )
+            return Decision(response, self._records(who.group_id, offsets, -1, check))
         except ApiError as error:
             if error.code is ErrorCode.STALE_MEMBER_EPOCH:
                 raise ApiError(ErrorCode.ILLEGAL_GENERATION) from error
             raise
-        return Decision(response, self._records(who.group_id, offsets, -1))
 
     def delete(self, group_id: str, partitions: Iterable[tuple[str, int, Result]]) -> Decision[None]:
         """Forget offsets of topics the group does not read. Each partition comes with its place in the response."""
@@ -103,7 +105,9 @@ class OffsetCommits:
             raise ApiError(ErrorCode.ILLEGAL_GENERATION)
         raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {who.group_id} not found.")
 
-    def _records(self, group_id: str, offsets: Sequence[OffsetToCommit], retention_ms: int) -> list[CoordinatorRecord]:
+    def _records(
+        self, group_id: str, offsets: Sequence[OffsetToCommit], retention_ms: int, check: CommitCheck | None
+    ) -> list[CoordinatorRecord]:
         shard = self._shard
         now = shard.clock.now_ms()
         expires = NO_TIME if retention_ms < 0 else now + retention_ms
@@ -114,6 +118,8 @@ class OffsetCommits:
             if metadata is not None and len(metadata) > limit:
                 result.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
+            if check is not None:
+                check(topic_id, partition)
             key = offset_key(group, topic.encode(), partition)
             value = offset_value(offset, leader_epoch, metadata or "", now, expires, topic_id or ZERO_UUID)
             records.append((key, value))
