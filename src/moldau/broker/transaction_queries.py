@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from moldau.broker.authorization import Operation, ResourceKind
 from moldau.broker.context import Caller
@@ -12,6 +11,8 @@ from moldau.broker.gathering import after, gather
 from moldau.broker.router import Handler
 from moldau.broker.services import BrokerServices
 from moldau.broker.transaction_coordinator import TransactionCoordinator
+from moldau.coordinator.group.patterns.automaton import TopicPattern, topic_pattern
+from moldau.coordinator.group.patterns.syntax import InvalidPattern
 from moldau.coordinator.transaction.metadata import TransactionMetadata
 from moldau.coordinator.transaction.states import BY_NAME, NAMES
 from moldau.ports import Pending
@@ -26,9 +27,6 @@ from moldau.protocol.generated.wire.describe_transactions_response import (
 from moldau.protocol.generated.wire.list_transactions_request import ListTransactionsRequest
 from moldau.protocol.generated.wire.list_transactions_response import ListTransactionsResponse
 from moldau.protocol.generated.wire.list_transactions_response import TransactionState as ListedTransaction
-
-# Longer patterns are not for people; bounds what one request can cost.
-_PATTERN_MAX: Final = 256
 
 
 class TransactionQueryHandlers:
@@ -110,7 +108,7 @@ class TransactionQueryHandlers:
                 (not producers or metadata.producer_id in producers)
                 and (not request.state_filters or metadata.state in states)
                 and (request.duration_filter < 0 or now - metadata.started_ms > request.duration_filter)
-                and (pattern is None or pattern.fullmatch(transactional_id) is not None)
+                and (pattern is None or pattern.matches(_as_ascii(transactional_id)))
                 and self._may_see(caller, ResourceKind.TRANSACTIONAL_ID, transactional_id)
             )
 
@@ -125,15 +123,20 @@ class TransactionQueryHandlers:
         )
 
 
-def _pattern(text: str | None) -> re.Pattern[str] | None:
+def _pattern(text: str | None) -> TopicPattern | None:
     if not text:
         return None
     try:
-        if len(text) > _PATTERN_MAX:
-            raise re.error("it is too long")
-        return re.compile(text)
-    except re.error as error:
+        return topic_pattern(text)
+    except InvalidPattern as error:
         raise ApiError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
             f"Transaction ID pattern `{text}` is not a valid regular expression: {error}.",
         ) from error
+
+
+def _as_ascii(transactional_id: str) -> str:
+    """Patterns know ASCII only, as topics are; any other character is one that no pattern names."""
+    if transactional_id.isascii():
+        return transactional_id
+    return "".join(c if c < "\x80" else "\x01" for c in transactional_id)

@@ -17,6 +17,7 @@ COMMANDS = {
     "produce": ("moldau.cli.commands.produce:produce", "Send records to a topic."),
     "consume": ("moldau.cli.commands.consume:consume", "Read records from a topic."),
     "group": ("moldau.cli.commands.group:group", "List, describe, reset and delete groups; watch their lag."),
+    "txn": ("moldau.cli.commands.txn:txn", "List, describe and abort transactions."),
     "config": ("moldau.cli.commands.config:config", "Show and change settings of topics, brokers and groups."),
     "cluster": (
         "moldau.cli.commands.cluster:cluster",

@@ -79,7 +79,7 @@ def list_offsets(
                     ListOffsetsPartition(partition_index=index, timestamp=times[name, index]) for index in indexes
                 ],
             )
-            for name, indexes in _by_topic(partitions)
+            for name, indexes in by_topic(partitions)
         ]
         isolation = _READ_COMMITTED if read_committed else 0
         timeout_ms = int(admin.settings.request_timeout * 1000)
@@ -94,7 +94,7 @@ def list_offsets(
             for each in topic.partitions
         }
 
-    return _ask_leaders(admin, list(times), build, read)
+    return ask_leaders(admin, list(times), build, read)
 
 
 def delete_records(admin: Admin, before: Mapping[Partition, int]) -> dict[Partition, int | ApiError]:
@@ -113,7 +113,7 @@ def delete_records(admin: Admin, before: Mapping[Partition, int]) -> dict[Partit
                     DeleteRecordsPartition(partition_index=index, offset=before[name, index]) for index in indexes
                 ],
             )
-            for name, indexes in _by_topic(partitions)
+            for name, indexes in by_topic(partitions)
         ]
         return DeleteRecordsRequest(topics=topics, timeout_ms=int(admin.settings.request_timeout * 1000))
 
@@ -126,17 +126,17 @@ def delete_records(admin: Admin, before: Mapping[Partition, int]) -> dict[Partit
             for each in topic.partitions
         }
 
-    return _ask_leaders(admin, list(before), build, read)
+    return ask_leaders(admin, list(before), build, read)
 
 
-def _by_topic(partitions: list[Partition]) -> list[tuple[str, list[int]]]:
+def by_topic(partitions: list[Partition]) -> list[tuple[str, list[int]]]:
     grouped: dict[str, list[int]] = {}
     for name, index in partitions:
         grouped.setdefault(name, []).append(index)
     return list(grouped.items())
 
 
-def _ask_leaders(
+def ask_leaders(
     admin: Admin,
     partitions: list[Partition],
     build: Callable[[list[Partition]], Any],
