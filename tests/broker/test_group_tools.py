@@ -14,6 +14,7 @@ from moldau.metadata.delta import ImageDelta
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.generated.wire.delete_groups_request import DeleteGroupsRequest
 from moldau.protocol.generated.wire.describe_groups_request import DescribeGroupsRequest
+from moldau.protocol.generated.wire.find_coordinator_request import FindCoordinatorRequest
 from moldau.protocol.generated.wire.list_groups_request import ListGroupsRequest
 
 
@@ -185,3 +186,21 @@ def test_commits_need_group_and_topic(node: SimulatedNode) -> None:
     assert commit(guarded(node, group, topic), "g", "orders", 0, 1) == 0
     member = Member(node, "other")
     assert member.post_join().value.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def test_coordinators_are_found_for_those_who_may_know(node: SimulatedNode) -> None:
+    client = guarded(node, (Operation.DESCRIBE, ResourceKind.GROUP, "mine"))
+    answer = client.send(FindCoordinatorRequest(coordinator_keys=["mine", "theirs"]), 4)
+    assert [(each.key, each.error_code, each.node_id) for each in answer.coordinators] == [
+        ("mine", 0, 1),
+        ("theirs", ErrorCode.GROUP_AUTHORIZATION_FAILED, -1),
+    ]
+    single = client.send(FindCoordinatorRequest(key="theirs"), 3)
+    assert single.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def test_strangers_do_not_make_topics() -> None:
+    node = SimulatedNode()
+    client = guarded(node)
+    assert client.send(FindCoordinatorRequest(key="any"), 3).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert node.services.image.topic("__consumer_offsets") is None

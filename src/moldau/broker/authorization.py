@@ -206,6 +206,7 @@ AUTHORIZATION: Final[Mapping[ApiKey, tuple[Rule, ...]]] = {
     ApiKey.FIND_COORDINATOR: (
         Rule(Operation.DESCRIBE, _GROUP, _coordinator_keys(0)),
         Rule(Operation.DESCRIBE, _TRANSACTION, _coordinator_keys(1)),
+        Rule(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER, _coordinator_keys(2)),
     ),
     # Offsets and groups.
     ApiKey.OFFSET_COMMIT: _GROUP_READ,
@@ -320,6 +321,7 @@ SELF_CHECKED: Final = frozenset(
         ApiKey.FETCH,
         ApiKey.METADATA,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.FIND_COORDINATOR,
         ApiKey.OFFSET_FETCH,
         ApiKey.DESCRIBE_GROUPS,
         ApiKey.LIST_GROUPS,

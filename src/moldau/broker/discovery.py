@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from moldau.broker.authorization import (
+    CLUSTER_NAME,
     NOT_ASKED,
     Operation,
     ResourceKind,
@@ -191,8 +192,9 @@ class FindCoordinatorHandler:
         self, request: FindCoordinatorRequest, caller: Caller
     ) -> FindCoordinatorResponse | Pending[FindCoordinatorResponse]:
         coordinators = self._services.coordinators
+        keys = request.coordinator_keys if caller.api_version >= 4 else [request.key]
         waits = None
-        if coordinators is not None and (caller.api_version < 4 or request.coordinator_keys):
+        if coordinators is not None and any(self._may_find(request.key_type, key, caller) for key in keys):
             waits = coordinators.wait_for_topic(request.key_type, caller.principal)
         if waits is None:
             return self._answer(request, caller)
@@ -213,8 +215,18 @@ class FindCoordinatorHandler:
             port=one.port,
         )
 
+    def _may_find(self, key_type: int, key: str, caller: Caller) -> bool:
+        guard = self._services.guard
+        needed = _NEEDED.get(key_type)
+        if guard is None or needed is None:
+            return True
+        operation, kind = needed
+        return guard.allows(caller, operation, kind, CLUSTER_NAME if kind is ResourceKind.CLUSTER else key)
+
     def _find(self, key_type: int, key: str, caller: Caller) -> Coordinator:
         refused = _bad_key(key_type, key, caller.api_version)
+        if refused is None and not self._may_find(key_type, key, caller):
+            refused = _FORBIDDEN[key_type]
         if refused is None:
             coordinators = self._services.coordinators
             found = (
@@ -227,6 +239,18 @@ class FindCoordinatorHandler:
                 return Coordinator(key=key, node_id=node_id, host=endpoint.host, port=endpoint.port)
             refused = found
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=refused, error_message=MESSAGES[refused])
+
+
+_NEEDED: Final[Mapping[int, tuple[Operation, ResourceKind]]] = {
+    GROUP_KEY: (Operation.DESCRIBE, ResourceKind.GROUP),
+    TRANSACTION_KEY: (Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID),
+    SHARE_KEY: (Operation.CLUSTER_ACTION, ResourceKind.CLUSTER),
+}
+_FORBIDDEN: Final[Mapping[int, ErrorCode]] = {
+    GROUP_KEY: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    TRANSACTION_KEY: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    SHARE_KEY: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+}
 
 
 def _bad_key(key_type: int, key: str, version: int) -> ErrorCode | None:
