@@ -20,7 +20,7 @@ from moldau.protocol.errors import ApiError, ErrorCode
 _DURATION = re.compile(
     r"([-+]?)P(?:([-+]?\d+)D)?(T(?:([-+]?\d+)H)?(?:([-+]?\d+)M)?(?:([-+]?\d+)(?:[.,](\d{0,9}))?S)?)?", re.IGNORECASE
 )
-_DATE_TIME = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})T(\d{1,2}):(\d{1,2}):(\d{1,2})\.(\d{1,3})(Z|[+-]\d\d(?::?\d\d)?)?")
+_DATE_TIME = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})T(\d{1,2}):(\d{1,2}):(\d{1,2})\.(\d{1,3})(Z|[+-]\d\d(?::?\d\d)?)")
 
 Partition = tuple[str, int]
 
@@ -177,15 +177,17 @@ def parse_date_time(text: str) -> int:
     """`2026-01-31T12:30:00.000`, with or without a zone (without: UTC), as milliseconds; ValueError."""
     from datetime import datetime, timedelta, timezone
 
-    match = _DATE_TIME.fullmatch(text)
+    day, _, clock = text.partition("T")
+    zoned = text if re.search("[-+Z]", clock) else f"{day}T{clock}Z"
+    match = _DATE_TIME.fullmatch(zoned)
     if match is None:
-        raise ValueError(f'Unparseable date: "{text}"')
-    zone = (match[8] or "Z").replace(":", "")
+        raise ValueError(f'Unparseable date: "{zoned}"')
+    zone = match[8].replace(":", "")
     minutes = 0 if zone == "Z" else int(zone[1:3]) * 60 + int(zone[3:] or 0)
     offset = timezone(timedelta(minutes=-minutes if zone.startswith("-") else minutes))
     parts = [int(each) for each in match.group(1, 2, 3, 4, 5, 6)]
     try:
         moment = datetime(parts[0], parts[1], parts[2], parts[3], parts[4], parts[5], tzinfo=offset)
     except ValueError:
-        raise ValueError(f'Unparseable date: "{text}"') from None
+        raise ValueError(f'Unparseable date: "{zoned}"') from None
     return int(moment.timestamp()) * 1000 + int(match[7])

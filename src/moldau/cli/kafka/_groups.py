@@ -8,7 +8,8 @@ cluster that cannot be reached or does not serve an API is another matter: that 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from moldau.cli.errors import ConnectionFailed, Unsupported
@@ -127,6 +128,17 @@ def report_failures(action: Callable[[], None], kind: str, *, exit_code: int) ->
         print_error(f"Executing {kind} group command failed due to {error}")
         return exit_code
     return 0
+
+
+@contextmanager
+def named_by_message() -> Iterator[None]:
+    """Errors that Kafka's tool shows by their message alone, without the class."""
+    from moldau.protocol.errors import ApiError
+
+    try:
+        yield
+    except ApiError as error:
+        raise Reported(error.message) from None
 
 
 def print_error(message: str) -> None:

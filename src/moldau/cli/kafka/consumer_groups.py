@@ -294,9 +294,10 @@ def _reset(admin: Admin, options: Options) -> None:
             )
             plans[group] = {}
             continue
-        plans[group] = _plan(admin, options, group)
-        if options.has("execute") and plans[group]:
-            commit_offsets(admin, group, plans[group])
+        with shared.named_by_message():
+            plans[group] = _plan(admin, options, group)
+            if options.has("execute") and plans[group]:
+                commit_offsets(admin, group, plans[group])
     if options.has("export"):
         shared.print_plan_as_csv(options, plans)
     else:

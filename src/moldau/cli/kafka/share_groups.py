@@ -227,14 +227,15 @@ def _reset(admin: Admin, options: Options) -> None:
             raise CliError(description.message)
     elif description.active:
         raise CliError(f"Share group '{group}' is not empty.")
-    if options.has("topic"):
-        partitions = named_partitions(admin, options.values("topic"))
-    else:
-        partitions = list(_starts(admin, [group])[group])
-    check_partitions(admin, partitions)
-    plan = shared.planned_simply(admin, options, partitions)
-    if options.has("execute") and plan:
-        alter_share_offsets(admin, group, plan)
+    with shared.named_by_message():
+        if options.has("topic"):
+            partitions = named_partitions(admin, options.values("topic"))
+        else:
+            partitions = list(_starts(admin, [group])[group])
+        check_partitions(admin, partitions)
+        plan = shared.planned_simply(admin, options, partitions)
+        if options.has("execute") and plan:
+            alter_share_offsets(admin, group, plan)
     shared.print_plan_in_columns({group: plan})
 
 

@@ -274,10 +274,11 @@ def _reset(admin: Admin, options: Options) -> None:
             )
             plans[name] = {}
             continue
-        plans[name] = _plan(admin, options, group)
-        if options.has("execute"):
-            if plans[name]:
+        with shared.named_by_message():
+            plans[name] = _plan(admin, options, group)
+            if options.has("execute") and plans[name]:
                 commit_offsets(admin, name, plans[name])
+        if options.has("execute"):
             if options.has("delete-all-internal-topics"):
                 _delete_topics(admin, name, _internal_topics(group))
             elif options.has("delete-internal-topic"):
