@@ -217,7 +217,7 @@ class Broker:
         if self.groups is not None:
             self.groups.close()
         if self.transactions is not None:
-            self.transactions.coordinator.runtime.close()
+            self.transactions.coordinator.close()
 
     def image_published(self, delta: ImageDelta, image: ClusterImage) -> None:
         """Publisher of the metadata loader: the cluster is now as `image` says."""

@@ -150,7 +150,7 @@ class ProduceHandler:
                 result
                 for _, results in request.topics
                 for result in results
-                if result.partition is not None and result.partition.log.high_watermark < result.wait_for
+                if result.partition is not None and not result.partition.is_committed(result.wait_for)
             ]
             if waiting:
                 return _Committing(self, request, waiting, timeout_ms, caller).promise
@@ -260,7 +260,8 @@ class _Request:
         self._verdicts = verdicts
         for result, partition, _, records in appends:
             written = producer_of(records) if records is not None else None
-            if partition is None or written is None:
+            if partition is None or written is None or not self._may_write(partition):
+                # Refused further down, and not made part of any transaction.
                 continue
             if not allowed:
                 verdicts[result] = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -317,7 +318,7 @@ class _Request:
         result.log_start = info.log_start_offset
         result.partition = partition
         result.wait_for = info.last_offset + 1
-        if partition.log.needs_sync_to_commit:
+        if partition.syncs_to_commit:
             self.unsynced.append(result)
 
     def _proof(self, result: PartitionResult) -> VerificationGuard | None:
@@ -335,6 +336,12 @@ class _Request:
     def _authorize(self, guard: Guard, partition: Partition) -> None:
         if not guard.allows(self.caller, Operation.WRITE, ResourceKind.TOPIC, partition.topic):
             raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    def _may_write(self, partition: Partition) -> bool:
+        if partition.topic.encode() in INTERNAL_TOPICS:
+            return False
+        guard = self._guard
+        return guard is None or guard.allows(self.caller, Operation.WRITE, ResourceKind.TOPIC, partition.topic)
 
     def _unknown(self, topic_key: bytes, index: int) -> ApiError:
         if self.caller.api_version >= 13:
@@ -375,13 +382,15 @@ class _Committing:
         self._caller = caller
         self._left = {id(result): result for result in waiting}
         self.promise: Pending[list[bytes | bytearray | memoryview] | None] = Pending()
-        for result in waiting:
-            assert result.partition is not None
-            result.partition.when_committed(result.wait_for, self._committed_call(id(result)))
         self._timer = handler.later(max(timeout_ms, 1), self._timed_out)
+        for result in waiting:
+            self._wait_for(result)
 
-    def _committed_call(self, key: int) -> Callable[[], None]:
-        return lambda: self._committed(key)
+    def _wait_for(self, result: PartitionResult) -> None:
+        assert result.partition is not None
+        result.partition.when_committed(
+            result.wait_for, lambda: self._committed(id(result)), lambda code: self._failed(result, code)
+        )
 
     def _committed(self, key: int) -> None:
         self._left.pop(key, None)
@@ -389,14 +398,23 @@ class _Committing:
             self._timer.cancel()
             self._answer()
 
+    def _failed(self, result: PartitionResult, code: ErrorCode) -> None:
+        """It never will be committed: the disk it was written to is gone."""
+        if not self.promise.done:
+            self._refuse(result, code)
+            self._committed(id(result))
+
     def _timed_out(self) -> None:
         if self.promise.done:
             return
         for result in self._left.values():
-            result.error = ErrorCode.REQUEST_TIMED_OUT
-            result.base_offset = result.append_time = -1
-            self._request.failed = True
+            self._refuse(result, ErrorCode.REQUEST_TIMED_OUT)
         self._answer()
+
+    def _refuse(self, result: PartitionResult, code: ErrorCode) -> None:
+        result.error = code
+        result.base_offset = result.append_time = -1
+        self._request.failed = True
 
     def _answer(self) -> None:
         self.promise.resolve([self._handler.encode(self._request, self._caller)])

@@ -87,8 +87,12 @@ class TransactionCoordinator:
         if self._expiry is None:
             self._watch_expiry()
 
-    def current(self, transactional_id: str) -> TransactionMetadata | None:
-        return self.runtime.host_of(transactional_id).shard.ids.get(transactional_id)
+    def close(self) -> None:
+        """The node stops: what is open stays so, and is gone on with after the next start."""
+        for timer in (self._timeouts, self._expiry):
+            if timer is not None:
+                timer.cancel()
+        self.runtime.close()
 
     # ---- requests
 
