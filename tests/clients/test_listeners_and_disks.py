@@ -65,7 +65,11 @@ def test_a_replica_moves_to_another_disk_while_it_is_written(tmp_path: Path, jav
             (tmp_path / "plan.json").write_text(json.dumps({"version": 1, "partitions": [plan]}))
             arguments = ("--bootstrap-server", servers, "--reassignment-json-file", tmp_path / "plan.json")
             assert "Successfully started" in java_tools.run(REASSIGN, *arguments, "--execute")
-            wait_for(lambda: "completed successfully" in java_tools.run(REASSIGN, *arguments, "--verify", "--preserve-throttles"))
+            wait_for(
+                lambda: (
+                    "completed successfully" in java_tools.run(REASSIGN, *arguments, "--verify", "--preserve-throttles")
+                )
+            )
             assert home_of("moved-0", disks) == after
             so_far = len(written)
             wait_for(lambda: len(written) > so_far + 100)
