@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+# How long one example takes says something about the machine, nothing about the code.
+settings.register_profile("moldau", deadline=None)
+settings.load_profile("moldau")
 
 # These compare as well, and shall show what differs.
 pytest.register_assert_rewrite("tests.clients.admin_tour", "tests.clients.java_tools", "tests.clients.kcat")
