@@ -113,6 +113,10 @@ class Broker:
             self._groups,
         )
         router.serve_family(
+            (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE),
+            self._consumer_groups,
+        )
+        router.serve_family(
             (
                 ApiKey.ADD_PARTITIONS_TO_TXN,
                 ApiKey.ADD_OFFSETS_TO_TXN,
@@ -142,6 +146,11 @@ class Broker:
         from moldau.broker.groups import GroupHandlers
 
         return GroupHandlers(self.services, self.group_coordinator()).handlers()
+
+    def _consumer_groups(self) -> Mapping[ApiKey, Handler]:
+        from moldau.broker.consumer_groups import ConsumerGroupHandlers
+
+        return ConsumerGroupHandlers(self.services, self.group_coordinator()).handlers()
 
     def group_coordinator(self) -> CoordinatorRuntime[GroupShard]:
         groups = self.groups

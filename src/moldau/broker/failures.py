@@ -30,6 +30,8 @@ from moldau.protocol.generated.wire.alter_replica_log_dirs_response import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from moldau.protocol.generated.wire.consumer_group_describe_response import ConsumerGroupDescribeResponse
+from moldau.protocol.generated.wire.consumer_group_describe_response import DescribedGroup as DescribedConsumerGroup
 from moldau.protocol.generated.wire.create_acls_response import AclCreationResult, CreateAclsResponse
 from moldau.protocol.generated.wire.create_partitions_response import (
     CreatePartitionsResponse,
@@ -427,6 +429,15 @@ def _describe_groups(request: Any, failed: Failed) -> DescribeGroupsResponse:
     )
 
 
+def _consumer_group_describe(request: Any, failed: Failed) -> ConsumerGroupDescribeResponse:
+    return ConsumerGroupDescribeResponse(
+        groups=[
+            DescribedConsumerGroup(error_code=failed.code, error_message=failed.message, group_id=group_id)
+            for group_id in request.group_ids
+        ]
+    )
+
+
 def _delete_groups(request: Any, failed: Failed) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
         results=[DeletableGroupResult(group_id, failed.code) for group_id in request.groups_names]
@@ -512,6 +523,7 @@ _SHAPES: Final[Mapping[ApiKey, Shape]] = {
     ApiKey.OFFSET_COMMIT: _offset_commit,
     ApiKey.OFFSET_FETCH: _offset_fetch,
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _consumer_group_describe,
     ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,

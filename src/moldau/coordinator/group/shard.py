@@ -17,6 +17,7 @@ from moldau.coordinator.decision import Transaction
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.classic.groups import ClassicGroups
 from moldau.coordinator.group.classic.records import GROUP_METADATA
+from moldau.coordinator.group.consumer.groups import ConsumerGroups
 from moldau.coordinator.group.expiry import OffsetExpiry
 from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.offset_commits import OffsetCommits
@@ -24,6 +25,7 @@ from moldau.coordinator.group.offset_fetches import OffsetFetches
 from moldau.coordinator.group.offset_records import LEGACY_OFFSET_COMMIT, OFFSET_COMMIT
 from moldau.coordinator.group.offset_store import OffsetStore
 from moldau.coordinator.group.overview import GroupOverview
+from moldau.metadata.image import EMPTY_IMAGE
 from moldau.ports import Clock
 from moldau.protocol.errors import ApiError, ErrorCode
 
@@ -49,11 +51,14 @@ class GroupShard:
         self.fetches = OffsetFetches(self)
         self.expiry = OffsetExpiry(self)
         self.overview = GroupOverview(self)
+        self.image: ClusterImage = EMPTY_IMAGE
         self.classic = ClassicGroups(self)
+        self.consumer = ConsumerGroups(self)
         self._replays: Mapping[int, Replay] = {
             LEGACY_OFFSET_COMMIT: self._replay_offset,
             OFFSET_COMMIT: self._replay_offset,
             GROUP_METADATA: self.classic.replay,
+            **dict.fromkeys(self.consumer.replays.types, self.consumer.replays.replay),
         }
 
     def group(self, group_id: str) -> Group:
@@ -89,7 +94,9 @@ class GroupShard:
         self.offsets.end_transaction(transaction.producer_id, committed)
 
     def loaded(self, image: ClusterImage) -> None:
+        self.image = image
         self.classic.loaded()
+        self.consumer.loaded()
         self.expiry.start()
 
     def unloaded(self) -> None:
@@ -97,6 +104,8 @@ class GroupShard:
             group.unloaded()
 
     def image_published(self, delta: ImageDelta, image: ClusterImage) -> None:
+        self.image = image
+        self.consumer.image_published(delta, image)
         if delta.deleted_topics:
             deleted = list(delta.deleted_topics.values())
             self.host.perform(lambda: self.expiry.topics_deleted(deleted))

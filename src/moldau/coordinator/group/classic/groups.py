@@ -15,6 +15,8 @@ from moldau.coordinator.group.classic.sessions import Sessions
 from moldau.coordinator.group.classic.syncs import Syncs
 
 if TYPE_CHECKING:
+    from moldau.coordinator.group.consumer.group import ConsumerGroup
+    from moldau.coordinator.group.consumer.groups import ConsumerGroups
     from moldau.coordinator.group.shard import GroupShard
 
 
@@ -27,9 +29,17 @@ class ClassicGroups:
         self.leaves = Leaves(self)
         self.sessions = Sessions(shard, self.leaves.session_expired)
 
+    @property
+    def consumer(self) -> ConsumerGroups:
+        return self._shard.consumer
+
     def find(self, group_id: str) -> ClassicGroup | None:
         group = self._shard.groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
+
+    def mixed(self, group_id: str) -> ConsumerGroup | None:
+        """The group, if it is a consumer group, which may have members of the classic protocol."""
+        return self._shard.consumer.get(group_id)
 
     def forget(self, group: ClassicGroup) -> None:
         """Remove a group from memory, with everything that was to happen to it."""

@@ -20,6 +20,7 @@ from moldau.protocol.generated.wire.join_group_response import JoinGroupResponse
 
 if TYPE_CHECKING:
     from moldau.coordinator.group.classic.groups import ClassicGroups
+    from moldau.coordinator.group.consumer.group import ConsumerGroup
     from moldau.coordinator.group.shard import GroupShard
 
 NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
@@ -52,6 +53,12 @@ class Joins:
     def join(self, joining: Joining) -> Decision[None]:
         request = joining.request
         existing = self._shard.groups.get(request.group_id)
+        emptied = self._groups.mixed(request.group_id)
+        if emptied is not None:
+            if not emptied.is_empty:
+                return self._shard.consumer.classic_members.join(emptied, joining)
+            # Nobody is in it: it becomes a classic group.
+            existing = None
         if existing is None:
             if request.member_id:
                 return joining.refuse(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -65,16 +72,20 @@ class Joins:
         if existing is None and not decision.records:
             return Decision(
                 None,
-                [new_group_record(group)],
+                [*([] if emptied is None else emptied.tombstones()), new_group_record(group)],
                 replay=False,
-                done=lambda error: self._stored_new(group, joining, error),
+                done=lambda error: self._stored_new(group, emptied, joining, error),
             )
         return decision
 
-    def _stored_new(self, group: ClassicGroup, joining: Joining, error: ApiError | None) -> None:
+    def _stored_new(
+        self, group: ClassicGroup, emptied: ConsumerGroup | None, joining: Joining, error: ApiError | None
+    ) -> None:
         if error is None:
             return
         self._groups.forget(group)
+        if emptied is not None:
+            self._shard.groups[group.group_id] = emptied
         if not joining.answer.done:
             joining.answer.resolve(JoinGroupResponse(error_code=error.code, protocol_name=None))
 

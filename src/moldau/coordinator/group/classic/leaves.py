@@ -21,6 +21,9 @@ class Leaves:
         self._groups = groups
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
+        mixed = self._groups.mixed(request.group_id)
+        if mixed is not None:
+            return self._groups.consumer.classic_members.heartbeat(mixed, request)
         group = self._groups.find(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -38,6 +41,9 @@ class Leaves:
 
     def leave(self, group_id: str, members: list[MemberIdentity]) -> Decision[list[MemberResponse]]:
         """Raises ApiError when there is no such group."""
+        mixed = self._groups.mixed(group_id)
+        if mixed is not None:
+            return self._groups.consumer.classic_members.leave(mixed, members)
         group = self._groups.find(group_id)
         if group is None:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)

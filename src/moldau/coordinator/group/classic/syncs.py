@@ -23,6 +23,9 @@ class Syncs:
         self._groups = groups
 
     def sync(self, request: SyncGroupRequest, answer: Pending[SyncGroupResponse]) -> Decision[None]:
+        mixed = self._groups.mixed(request.group_id)
+        if mixed is not None:
+            return self._groups.consumer.classic_members.sync(mixed, request, answer)
         group = self._groups.find(request.group_id)
         try:
             if group is None or group.is_empty:

@@ -1,0 +1,163 @@
+"""Consumer groups: ConsumerGroupHeartbeat (68), ConsumerGroupDescribe (69).
+
+Checks what can be checked without the group, and what the caller may see; everything else is the coordinator's
+business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from moldau.broker.authorization import Operation, ResourceKind, authorized_operations
+from moldau.broker.context import Caller
+from moldau.broker.gathering import after, gather
+from moldau.broker.router import Handler
+from moldau.broker.services import BrokerServices
+from moldau.coordinator.group.consumer.heartbeats import Beat
+from moldau.coordinator.group.consumer.member import AWAY, JOINING, LEFT
+from moldau.coordinator.group.modern.assignors import assignor_names
+from moldau.metadata.features import GROUP_VERSION
+from moldau.ports import Pending
+from moldau.protocol.api import ApiKey
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.generated.wire.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from moldau.protocol.generated.wire.consumer_group_describe_response import (
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+from moldau.protocol.generated.wire.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+
+if TYPE_CHECKING:
+    from moldau.coordinator.group.shard import GroupShard
+    from moldau.coordinator.runtime import CoordinatorRuntime
+
+# From this version on members choose their ids themselves.
+_OWN_MEMBER_ID: Final = 1
+_PROTOCOL: Final = "consumer"
+
+
+class ConsumerGroupHandlers:
+    def __init__(self, services: BrokerServices, runtime: CoordinatorRuntime[GroupShard]) -> None:
+        self._services = services
+        self._runtime = runtime
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        return {
+            ApiKey.CONSUMER_GROUP_HEARTBEAT: self.heartbeat,
+            ApiKey.CONSUMER_GROUP_DESCRIBE: self.describe,
+        }
+
+    def _check_enabled(self) -> None:
+        services = self._services
+        enabled = _PROTOCOL in services.config.words("group.coordinator.rebalance.protocols")
+        if not enabled or services.image.feature_level(GROUP_VERSION) < 1:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+
+    # ---- ConsumerGroupHeartbeat
+
+    def heartbeat(self, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> object:
+        self._check_enabled()
+        for topic in request.subscribed_topic_names or ():
+            if not self._may_describe(topic, caller):
+                raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        self._check(request, caller.api_version)
+        beat = Beat(request, caller.client_id or "", f"/{caller.host}", lambda topic: self._may_describe(topic, caller))
+        host = self._runtime.host_of(request.group_id)
+        return self._runtime.write(host, lambda shard: shard.consumer.heartbeats.heartbeat(beat))
+
+    def _check(self, request: ConsumerGroupHeartbeatRequest, version: int) -> None:
+        epoch = request.member_epoch
+        if version >= _OWN_MEMBER_ID or epoch > JOINING or epoch == LEFT:
+            _check_not_blank("MemberId", request.member_id)
+        _check_not_blank("GroupId", request.group_id)
+        _check_not_blank("InstanceId", request.instance_id)
+        _check_not_blank("RackId", request.rack_id)
+        if epoch == JOINING:
+            if request.rebalance_timeout_ms == -1:
+                raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+            if request.topic_partitions is None or request.topic_partitions:
+                raise _invalid("TopicPartitions must be empty when (re-)joining.")
+            if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+                raise _invalid(
+                    "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+                )
+        elif epoch == AWAY:
+            if request.instance_id is None:
+                raise _invalid("InstanceId can't be null.")
+        elif epoch < AWAY:
+            raise _invalid("MemberEpoch is invalid.")
+        if request.server_assignor is not None:
+            offered = assignor_names(self._services.config.words("group.consumer.assignors"))
+            if request.server_assignor not in offered:
+                raise ApiError(
+                    ErrorCode.UNSUPPORTED_ASSIGNOR,
+                    f"ServerAssignor {request.server_assignor} is not supported. "
+                    f"Supported assignors: {', '.join(offered)}.",
+                )
+
+    def _may_describe(self, topic: str, caller: Caller) -> bool:
+        guard = self._services.guard
+        return guard is None or guard.allows(caller, Operation.DESCRIBE, ResourceKind.TOPIC, topic)
+
+    # ---- ConsumerGroupDescribe
+
+    def describe(self, request: ConsumerGroupDescribeRequest, caller: Caller) -> object:
+        self._check_enabled()
+        parts = [self._describe_one(group_id, caller) for group_id in request.group_ids]
+
+        def finished(groups: list[DescribedGroup]) -> ConsumerGroupDescribeResponse:
+            if request.include_authorized_operations:
+                for group in groups:
+                    if not group.error_code:
+                        group.authorized_operations = authorized_operations(
+                            self._services.guard, caller, ResourceKind.GROUP, group.group_id
+                        )
+            return ConsumerGroupDescribeResponse(groups=[self._seen(group, caller) for group in groups])
+
+        return gather(parts, finished)
+
+    def _describe_one(self, group_id: str, caller: Caller) -> DescribedGroup | Pending[DescribedGroup]:
+        guard = self._services.guard
+        if guard is not None and not guard.allows(caller, Operation.DESCRIBE, ResourceKind.GROUP, group_id):
+            return DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not group_id:
+            return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
+        try:
+            host = self._runtime.host_of(group_id)
+        except ApiError as error:
+            return DescribedGroup(group_id=group_id, error_code=error.code)
+        found = self._runtime.read(host, lambda shard: shard.consumer.describe(group_id))
+        return after(
+            found,
+            lambda group: (
+                DescribedGroup(group_id=group_id, error_code=group.code) if isinstance(group, ApiError) else group
+            ),
+        )
+
+    def _seen(self, group: DescribedGroup, caller: Caller) -> DescribedGroup:
+        """A group that reads a topic the caller must not know of is not shown at all."""
+        if self._services.guard is None:
+            return group
+        topics = {
+            topic.topic_name
+            for member in group.members
+            for assignment in (member.assignment, member.target_assignment)
+            for topic in assignment.topic_partitions
+        }
+        if all(self._may_describe(topic, caller) for topic in topics):
+            return group
+        return DescribedGroup(
+            group_id=group.group_id,
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            error_message="The group has described topic(s) that the client is not authorized to describe.",
+        )
+
+
+def _check_not_blank(name: str, value: str | None) -> None:
+    if value is not None and not value.strip():
+        raise _invalid(f"{name} can't be empty.")
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, message)
