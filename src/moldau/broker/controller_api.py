@@ -6,16 +6,19 @@ heartbeats) is ever served on a listener for clients: that is decided here and i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from moldau.broker.authorization import Operation, ResourceKind
 from moldau.broker.context import Caller, ClientConnection
 from moldau.broker.discovery import CONTROLLER_ENDPOINT, ApiVersionsHandler, DescribeClusterHandler
 from moldau.broker.request_metrics import RequestMetrics
 from moldau.broker.router import Handler, Outcome, Router
-from moldau.broker.services import BrokerServices
+from moldau.broker.services import BrokerServices, ControllerChannel
 from moldau.ports import Pending
 from moldau.protocol.api import API_TABLE, ApiKey
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.generated.wire.broker_heartbeat_request import BrokerHeartbeatRequest
 
 # What the active controller decides; each is served as soon as the controller does.
 CONTROLLER_APIS: Final = (
@@ -43,12 +46,33 @@ CONTROLLER_APIS: Final = (
 )
 
 
+# What only the nodes of the quorum say to each other.
+QUORUM_APIS: Final = (
+    ApiKey.VOTE,
+    ApiKey.BEGIN_QUORUM_EPOCH,
+    ApiKey.END_QUORUM_EPOCH,
+    ApiKey.FETCH,
+    ApiKey.FETCH_SNAPSHOT,
+)
+_BROKER: Final = "broker"
+
+
 class ControllerApi:
     """Answers the requests of controller listeners."""
 
-    def __init__(self, services: BrokerServices, quorum: Mapping[ApiKey, Handler] | None = None) -> None:
-        """`quorum` are the handlers of the quorum's own requests (Vote, Fetch and so on), where it has other nodes."""
+    def __init__(
+        self,
+        services: BrokerServices,
+        quorum: Mapping[ApiKey, Callable[[Any, int], Any]] | None = None,
+        *,
+        local: ControllerChannel | None = None,
+        broker_lost: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """`quorum` are the handlers of the quorum's own requests, `local` is the controller of this process, which
+        answers for itself, active or not; `broker_lost` is told (broker id, epoch) when a broker's connection ends."""
         self.services = services
+        self._local = local or services.controller
+        self._broker_lost = broker_lost
         self.metrics = RequestMetrics()
         self.router = router = Router(
             self.metrics, guard=services.guard, unstable=services.config.flag("unstable.api.versions.enable")
@@ -62,7 +86,8 @@ class ControllerApi:
         router.serve({key: self.decide for key in CONTROLLER_APIS if services.controller.serves(key)})
         router.serve_family((ApiKey.DESCRIBE_CONFIGS,), self._configs)
         router.serve_family((ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS), self._cluster)
-        router.serve(quorum or {})
+        if quorum is not None:
+            router.serve({key: self._quorum_handler(quorum[key]) for key in QUORUM_APIS})
         assert all("controller" in API_TABLE[key].listeners for key in router.routes), "an API in the wrong place"
 
     def _configs(self) -> Mapping[ApiKey, Handler]:
@@ -75,8 +100,21 @@ class ControllerApi:
 
         return ClusterHandlers(self.services).handlers()
 
+    def _quorum_handler(self, handler: Callable[[Any, int], Any]) -> Handler:
+        def handle(request: Any, caller: Caller) -> Any:
+            guard = self.services.guard
+            if guard is not None and not guard.allows(caller, Operation.CLUSTER_ACTION, ResourceKind.CLUSTER):
+                raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            return handler(request, caller.api_version)
+
+        return handle
+
     def decide(self, request: Any, caller: Caller) -> Pending[Any]:
-        return self.services.controller.ask(request, caller.api_version, caller.principal)
+        answer = self._local.ask(request, caller.api_version, caller.principal)
+        if isinstance(request, BrokerHeartbeatRequest):
+            # The connection stands for the broker from here on: it dies with its process.
+            caller.connection.remembered[_BROKER] = (request.broker_id, request.broker_epoch)
+        return answer
 
     # ---- the node's calls
 
@@ -88,4 +126,6 @@ class ControllerApi:
         """Nothing waits here for other requests."""
 
     def disconnected(self, connection: ClientConnection) -> None:
-        """Nothing here belongs to a connection."""
+        broker = connection.remembered.get(_BROKER)
+        if broker is not None and self._broker_lost is not None:
+            self._broker_lost(*broker)

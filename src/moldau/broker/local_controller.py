@@ -13,11 +13,15 @@ from moldau.protocol.wire import WireMessage
 from moldau.quorum.describe import describe_quorum
 from moldau.quorum.quorum import Quorum
 
-_SERVED: Final = frozenset({ApiKey.DESCRIBE_QUORUM, *(cast(type[WireMessage], each).API_KEY for each in HANDLERS)})
+_VOTER_CHANGES: Final = frozenset({ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UPDATE_RAFT_VOTER})
+SERVED: Final = frozenset(
+    {ApiKey.DESCRIBE_QUORUM, *_VOTER_CHANGES, *(cast(type[WireMessage], each).API_KEY for each in HANDLERS)}
+)
+"""What an active controller answers."""
 
 
 class LocalController:
-    """`ControllerChannel` of a node that is broker and controller at once."""
+    """`ControllerChannel` to the controller of this process; one that is not active says so."""
 
     def __init__(self, controller: Controller, quorum: Quorum, clock: Clock) -> None:
         self._controller = controller
@@ -25,11 +29,14 @@ class LocalController:
         self._clock = clock
 
     def serves(self, api_key: int) -> bool:
-        return api_key in _SERVED
+        return api_key in SERVED
 
     def ask(self, request: Any, api_version: int, principal: str) -> Pending[Any]:
         if isinstance(request, DescribeQuorumRequest):
             return Pending.of(describe_quorum(self._quorum, request, api_version, self._clock))
+        if request.API_KEY in _VOTER_CHANGES:
+            answer = self._quorum.handlers()[ApiKey(request.API_KEY)](request, api_version)
+            return answer if isinstance(answer, Pending) else Pending.of(answer)
         return self._controller.handle(request, api_version, principal)
 
     def leader_id(self) -> int:

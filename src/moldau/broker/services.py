@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from moldau.broker.authorization import Authorizer, Guard, guard_for
 from moldau.config.node_config import NodeConfig
 from moldau.metadata.image import EMPTY_IMAGE, ClusterImage, Endpoint
-from moldau.ports import Background, Clock, Disk, Pending
+from moldau.ports import Background, Clock, Disk, Network, Pending
 from moldau.protocol.errors import ErrorCode
 from moldau.replication.partition_table import PartitionTable
 
@@ -66,6 +66,8 @@ class BrokerServices:
     logs: LogManager
     disk: Disk
     controller: ControllerChannel
+    # Requests to other nodes; None where there are none (in tests of one broker).
+    network: Network | None = None
     image: ClusterImage = EMPTY_IMAGE
     when_image_reaches: Callable[[int, Callable[[], None]], None] | None = None
     # Level of `kraft.version`, which the quorum keeps outside of the metadata records.

@@ -21,7 +21,9 @@ from moldau.controller.handlers import HANDLERS, Handler
 from moldau.controller.periodic import Periodic
 from moldau.controller.sessions import BrokerSessions
 from moldau.controller.state import ControllerState
+from moldau.controller.suspicion import Probe, Suspicions
 from moldau.metadata.features import LATEST_METADATA_VERSION, TRANSACTIONS_SINCE, supported_features
+from moldau.metadata.image import BrokerRegistration
 from moldau.metadata.publisher import MetadataLoader
 from moldau.metadata.records import MetadataRecord
 from moldau.ports import Clock, Pending, Timer
@@ -52,8 +54,10 @@ class Controller:
         config: Callable[[], NodeConfig],
         bootstrap: Sequence[MetadataRecord],
         unstable_features: bool = False,
+        probe: Probe | None = None,
     ) -> None:
-        """`config` gives the node's settings of the moment; `bootstrap` are the records of a new cluster."""
+        """`config` gives the node's settings of the moment; `bootstrap` are the records of a new cluster; `probe`
+        finds out whether a broker's process is gone, where there is a network to ask over."""
         self._node_id = node_id
         self._cluster_id = cluster_id
         self._quorum = quorum
@@ -65,6 +69,8 @@ class Controller:
         self._supported = supported_features(unstable=unstable_features)
         self._state: ControllerState | None = None
         self._sessions: BrokerSessions | None = None
+        self._probe = probe
+        self._suspicions: Suspicions | None = None
         self._in_flight: Pending[ErrorCode] | None = None
         self._appends = 0
         self._expiry: Timer | None = None
@@ -92,6 +98,9 @@ class Controller:
         if records:
             self._append(self._state, records)
         self._watch_sessions()
+        if self._probe is not None:
+            state, sessions = self._state, self._sessions
+            self._suspicions = Suspicions(self._clock, sessions, self._probe, lambda: state.brokers, self._broker_died)
         self._periodic = self._tasks(self._config())
         for task in self._periodic:
             task.start()
@@ -114,6 +123,9 @@ class Controller:
         self._state = None
         self._sessions = None
         self._in_flight = None
+        if self._suspicions is not None:
+            self._suspicions.stop()
+            self._suspicions = None
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -131,8 +143,14 @@ class Controller:
             decision = handler.decide(situation, request)
         except ApiError as error:
             return Pending.of(handler.refuse(request, error))
-        if decision.records:
-            self._append(situation.state, decision.records)
+        records = decision.records
+        if decision.dynamic_voters:
+            # A record behind the voters' own: when it is committed, so are they.
+            refused = self._quorum.voter_changes.upgrade()
+            assert refused is None, f"decided, and then refused: {refused}"
+            records = [*records, NoOpRecord()]
+        if records:
+            self._append(situation.state, records)
             self._watch_sessions()
         return self._when_committed(handler, request, decision.response)
 
@@ -150,6 +168,7 @@ class Controller:
             supported=self._supported,
             voter_ids=tuple(self._quorum.voters),
             kraft_version=self._quorum.kraft_version,
+            why_not_dynamic_voters=self._quorum.voter_changes.why_not_dynamic,
             api_version=api_version,
         )
 
@@ -212,6 +231,23 @@ class Controller:
 
     # ---- sessions
 
+    def broker_connection_lost(self, broker_id: int, broker_epoch: int) -> None:
+        """A broker's connection to this controller ended."""
+        if self._suspicions is not None:
+            self._suspicions.connection_lost(broker_id, broker_epoch)
+
+    def _broker_died(self, broker: BrokerRegistration) -> None:
+        if self._state is None:
+            return
+        log.warning("Broker %d is gone: nobody listens at its address. Fencing it", broker.id)
+        self._fence(broker.id)
+
+    def _fence(self, broker_id: int) -> None:
+        situation = self._situation(api_version=0)
+        records = fence_expired(situation, broker_id).records
+        if records:
+            self._append(situation.state, records)
+
     def _watch_sessions(self) -> None:
         if self._expiry is None and self._sessions is not None:
             delay = self._sessions.next_expiry_in_ms()
@@ -223,9 +259,6 @@ class Controller:
         if self._sessions is None:
             return
         for broker_id in list(self._sessions.expired()):
-            situation = self._situation(api_version=0)
             log.warning("Broker %d was not heard of for %d ms: fencing it", broker_id, self._sessions.timeout_ms)
-            records = fence_expired(situation, broker_id).records
-            if records:
-                self._append(situation.state, records)
+            self._fence(broker_id)
         self._watch_sessions()

@@ -27,6 +27,8 @@ class Decision(NamedTuple, Generic[R]):
 
     records: Sequence[MetadataRecord]
     response: R
+    dynamic_voters: bool = False
+    """The quorum's voters shall come from the log from now on (kraft.version 1), not from the configuration."""
 
 
 @dataclass(slots=True)
@@ -47,6 +49,8 @@ class Situation:
     kraft_version: int
     api_version: int
     """The version of the request that is decided."""
+    why_not_dynamic_voters: Callable[[], str | None] = lambda: None
+    """What stands against kraft.version 1 in a quorum that has version 0."""
 
 
 Decide: TypeAlias = Callable[[Situation, Any], Decision[WireMessage]]

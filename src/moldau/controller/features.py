@@ -49,7 +49,10 @@ def update_features(s: Situation, request: UpdateFeaturesRequest) -> Decision[Up
         return Decision([], _answer(names, s.api_version, error))
     if proposed.get(ELR_VERSION, 0) > 0 and ELR_VERSION in names:
         records = _elr_safety_records(s) + records
-    return Decision([] if request.validate_only else records, _answer(names, s.api_version, None))
+    answer = _answer(names, s.api_version, None)
+    if request.validate_only:
+        return Decision([], answer)
+    return Decision(records, answer, dynamic_voters=proposed.get(KRAFT_VERSION, 0) > s.kraft_version)
 
 
 def _answer(names: list[str], version: int, error: ApiError | None) -> UpdateFeaturesResponse:
@@ -93,8 +96,9 @@ def _update(s: Situation, update: FeatureUpdateKey, proposed: dict[str, int]) ->
     elif name == KRAFT_VERSION:
         if level < current:
             raise _invalid(name, level, "Can't downgrade the version of this feature.")
-        if level > current:
-            raise _invalid(name, level, "The voters of a static quorum cannot become dynamic in this release.")
+        why_not = s.why_not_dynamic_voters() if level > current else None
+        if why_not is not None:
+            raise _invalid(name, level, why_not)
         return []
     else:
         try:

@@ -163,7 +163,8 @@ class BrokerLifecycle:
     def _answered(self, response: Any) -> None:
         code = response.code if isinstance(response, ApiError) else error_code(response.error_code)
         if code is not ErrorCode.NONE:
-            log.warning("the controller did not take the heartbeat: %s", code.name)
+            expected = code is ErrorCode.NOT_CONTROLLER  # it changes now and then, and the next one is soon known
+            log.log(logging.DEBUG if expected else logging.WARNING, "the heartbeat was not taken: %s", code.name)
             self._schedule(self._next_retry_ms())
             return
         if self._wants_to_stop and response.should_shut_down:

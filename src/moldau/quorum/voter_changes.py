@@ -422,8 +422,8 @@ class VoterChanges:
 
     # ---- from static to dynamic voters
 
-    def upgrade(self) -> str | None:
-        """Raise kraft.version to 1: the voters of the configuration become those of the log. Or the reason why not."""
+    def why_not_dynamic(self) -> str | None:
+        """What stands against kraft.version 1: the log must know every voter's directory and addresses."""
         quorum = self._quorum
         role = quorum.role
         if not isinstance(role, Leader):
@@ -434,14 +434,26 @@ class VoterChanges:
             self._check_idle(role)
         except Refused as refused:
             return refused.message
-        known = {**self._told, quorum.own.id: quorum.own}
+        known = self._known()
         missing = sorted(quorum.voters.keys() - known.keys())
         if missing:
             return f"The directory ids of the voters {missing} are not known yet."
+        for voter_id in quorum.voters:
+            if 1 not in known[voter_id].kraft_versions:
+                return f"Voter {voter_id} does not support version 1 of {KRAFT_VERSION}."
+        return None
+
+    def _known(self) -> dict[int, Voter]:
+        return {**self._told, self._quorum.own.id: self._quorum.own}
+
+    def upgrade(self) -> str | None:
+        """Raise kraft.version to 1: the voters of the configuration become those of the log. Or the reason why not."""
+        quorum = self._quorum
+        refused = self.why_not_dynamic()
+        if refused is not None or quorum.kraft_version >= 1:
+            return refused
+        known = self._known()
         voters = {voter_id: known[voter_id] for voter_id in sorted(quorum.voters)}
-        for voter in voters.values():
-            if 1 not in voter.kraft_versions:
-                return f"Voter {voter.id} does not support version 1 of {KRAFT_VERSION}."
         log.info("the metadata quorum becomes a dynamic one with the voters %s", _names(voters))
         quorum.append_control(quorum.voter_records(voters, kraft_version=1))
         return None

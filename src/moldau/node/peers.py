@@ -1,0 +1,305 @@
+"""`ports.Network` over real connections: one pipelined connection to each peer and lane, made when it is first needed.
+
+Decides when a connection is made, given up and made again, and which version of a request a peer gets. Whoever waits
+is told at once when the connection breaks, and whether anybody still listens there: that is how a dead process is
+noticed without a timeout. What is said is nobody's business here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, cast
+
+from moldau.ports import Address, Unreachable
+from moldau.protocol.api import API_TABLE
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.frames import decode_response, encode_request
+from moldau.protocol.generated.wire.api_versions_request import ApiVersionsRequest
+from moldau.protocol.wire import ProtocolError
+
+log = logging.getLogger("moldau.network")
+
+_LENGTH = Struct(">i")
+_CORRELATION = Struct(">i")
+CONNECT_SECONDS_MAX = 2.0
+# Between two attempts to connect, doubling; requests wait for the next attempt meanwhile.
+BACKOFF_SECONDS_FIRST = 0.01
+BACKOFF_SECONDS_MAX = 0.5
+# An answer larger than this is not one.
+MAX_FRAME_BYTES = 256 << 20
+API_VERSIONS_VERSION = 4
+
+
+class _Request:
+    __slots__ = ("done", "key", "message", "reply", "timer", "version")
+
+    def __init__(self, message: Any, version: int, reply: Callable[[Any], None]) -> None:
+        self.message = message
+        self.key: int = message.API_KEY
+        self.version = version
+        self.reply = reply
+        self.timer: asyncio.TimerHandle | None = None
+        self.done = False
+
+    def finish(self, answer: Any) -> None:
+        if self.done:
+            return
+        self.done = True
+        if self.timer is not None:
+            self.timer.cancel()
+        try:
+            self.reply(answer)
+        except Exception:
+            log.exception("handling the answer to %s failed", API_TABLE[self.key].name)
+
+
+class Peers:
+    """All connections on which this node is the client."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def __init__(self, client_id: str, after: Callable[[], None]) -> None:
+        """`after` is called when answers were handled, as after the requests of a connection."""
+        self.client_id = client_id
+        self.after = after
+        self.closed = False
+        self._lanes: dict[tuple[Address, str], _Lane] = {}
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Before the first request."""
+        self.loop = loop
+
+    def send(
+        self,
+        to: Address,
+        request: Any,
+        api_version: int,
+        reply: Callable[[Any], None],
+        *,
+        timeout_ms: int,
+        lane: str = "",
+    ) -> None:
+        asked = _Request(request, api_version, reply)
+        if self.closed:
+            self.loop.call_soon(asked.finish, Unreachable("this node stops"))
+            return
+        peer = self._lanes.get((to, lane))
+        if peer is None:
+            peer = self._lanes[to, lane] = _Lane(self, to)
+        asked.timer = self.loop.call_later(timeout_ms / 1000, peer.time_is_up, asked)
+        peer.send(asked)
+
+    def close(self) -> None:
+        self.closed = True
+        for lane in self._lanes.values():
+            lane.close()
+        self._lanes.clear()
+
+
+class _Lane:
+    """Requests to one address that are answered in order, over one connection after the other."""
+
+    def __init__(self, peers: Peers, address: Address) -> None:
+        self._peers = peers
+        self._address = address
+        self._connection: _Connection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._waiting: deque[_Request] = deque()
+        self._backoff = 0.0
+        self._retry: asyncio.TimerHandle | None = None
+
+    def send(self, request: _Request) -> None:
+        connection = self._connection
+        if connection is not None and connection.ready:
+            connection.write(request)
+            return
+        self._waiting.append(request)
+        if connection is None and self._connecting is None and self._retry is None:
+            self._connect()
+
+    def _connect(self) -> None:
+        self._retry = None
+        self._connecting = self._peers.loop.create_task(self._open())
+
+    async def _open(self) -> None:
+        host, port = self._address
+        failure: Unreachable
+        try:
+            await asyncio.wait_for(
+                self._peers.loop.create_connection(lambda: _Connection(self, self._peers), host, port),
+                CONNECT_SECONDS_MAX,
+            )
+            return
+        except TimeoutError:
+            failure = Unreachable(f"{self._address} does not answer")
+        except OSError as error:
+            refused = isinstance(error, ConnectionRefusedError) or "Errno 111" in str(error)
+            failure = Unreachable(f"{self._address}: {error.strerror or error}", nobody_listens=refused)
+        finally:
+            self._connecting = None
+        self._failed(failure)
+
+    def _failed(self, why: Unreachable) -> None:
+        """No connection: whoever waits is told, and the next attempt comes a little later."""
+        self._backoff = min(max(2 * self._backoff, BACKOFF_SECONDS_FIRST), BACKOFF_SECONDS_MAX)
+        self._retry = self._peers.loop.call_later(self._backoff, self._rested)
+        self._fail_waiting(why)
+
+    def _rested(self) -> None:
+        self._retry = None
+        if self._waiting and self._connection is None and self._connecting is None:
+            self._connect()
+
+    def _fail_waiting(self, why: Unreachable) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for request in waiting:
+            request.finish(why)
+        if waiting:
+            self._peers.after()
+
+    def opened(self, connection: _Connection) -> None:
+        self._connection = connection
+
+    def is_ready(self, connection: _Connection) -> None:
+        """Versions are known: send what waited for that."""
+        self._backoff = 0.0
+        waiting, self._waiting = self._waiting, deque()
+        for request in waiting:
+            if not request.done:
+                connection.write(request)
+
+    def lost(self, connection: _Connection, why: Unreachable) -> None:
+        if self._connection is connection:
+            self._connection = None
+        for request in connection.unanswered():
+            request.finish(why)
+        self._fail_waiting(why)
+        self._peers.after()
+
+    def time_is_up(self, request: _Request) -> None:
+        """An answer that does not come holds up all behind it: the connection is given up."""
+        if request.done:
+            return
+        connection = self._connection
+        request.finish(Unreachable(f"{self._address} did not answer in time"))
+        if connection is not None:
+            connection.abort()
+        self._peers.after()
+
+    def close(self) -> None:
+        for handle in (self._retry, self._connecting):
+            if handle is not None:
+                handle.cancel()
+        if self._connection is not None:
+            self._connection.abort()
+        self._fail_waiting(Unreachable("this node stops"))
+
+
+class _Connection(asyncio.Protocol):
+    """One connection: asks for the peer's versions first, then matches answers to requests by their order."""
+
+    def __init__(self, lane: _Lane, peers: Peers) -> None:
+        self._lane = lane
+        self._peers = peers
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._in_flight: dict[int, _Request] = {}
+        self._next_id = 0
+        self._versions: dict[int, tuple[int, int]] = {}
+        self.ready = False
+
+    # ---- the event loop's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._lane.opened(self)
+        self._ask_versions(API_VERSIONS_VERSION)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ready = False
+        reason = "the connection broke" if exc is None else f"the connection broke: {exc}"
+        self._lane.lost(self, Unreachable(reason))
+
+    def data_received(self, data: bytes) -> None:
+        buffer = self._buffer
+        buffer += data
+        position = 0
+        try:
+            while len(buffer) - position >= _LENGTH.size:
+                (size,) = _LENGTH.unpack_from(buffer, position)
+                if not _CORRELATION.size <= size <= MAX_FRAME_BYTES:
+                    raise ProtocolError(f"an answer of {size} bytes")
+                end = position + _LENGTH.size + size
+                if len(buffer) < end:
+                    break
+                self._answered(bytes(memoryview(buffer)[position + _LENGTH.size : end]))
+                position = end
+        except ProtocolError as error:
+            log.warning("a peer's answer cannot be read: %s", error)
+            self.abort()
+        del buffer[:position]
+        self._peers.after()
+
+    # ---- requests and answers
+
+    def write(self, request: _Request) -> None:
+        version = request.version
+        if request.key in self._versions:
+            lowest, highest = self._versions[request.key]
+            version = min(version, highest)
+            if version < max(lowest, API_TABLE[request.key].min_version):
+                request.finish(Unreachable(f"no version of {API_TABLE[request.key].name} that both sides know"))
+                return
+        elif self._versions:
+            request.finish(Unreachable(f"the other side does not serve {API_TABLE[request.key].name}"))
+            return
+        request.version = version
+        self._next_id = correlation_id = (self._next_id + 1) & 0x7FFFFFFF
+        try:
+            frame = encode_request(request.key, version, correlation_id, self._peers.client_id, request.message)
+        except (ProtocolError, ValueError, TypeError) as error:
+            log.exception("%s cannot be sent", API_TABLE[request.key].name)
+            request.finish(Unreachable(f"the request cannot be written: {error}"))
+            return
+        self._in_flight[correlation_id] = request
+        assert self._transport is not None
+        self._transport.write(frame)
+
+    def _answered(self, frame: bytes) -> None:
+        (correlation_id,) = _CORRELATION.unpack_from(frame)
+        request = self._in_flight.pop(correlation_id, None)
+        if request is None:
+            raise ProtocolError(f"an answer to a request {correlation_id} that nobody sent")
+        _, message = decode_response(request.key, request.version, frame)
+        request.finish(message)
+
+    def unanswered(self) -> list[_Request]:
+        in_flight, self._in_flight = self._in_flight, {}
+        return list(in_flight.values())
+
+    def _ask_versions(self, version: int) -> None:
+        ask = ApiVersionsRequest(client_software_name="moldau", client_software_version="1")
+
+        def known(answer: Any) -> None:
+            if isinstance(answer, Unreachable):
+                self.abort()
+            elif answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
+                self._ask_versions(0)
+            elif answer.error_code:
+                self.abort()
+            else:
+                self._versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+                self.ready = True
+                self._lane.is_ready(self)
+
+        request = _Request(ask, version, known)
+        request.timer = self._peers.loop.call_later(CONNECT_SECONDS_MAX, self._lane.time_is_up, request)
+        self.write(request)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
