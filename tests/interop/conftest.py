@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from moldau.node.storage import StorageError
 from moldau.testing import Cluster
 from tests.clients.admin_tour import check_admin_tour
 from tests.clients.java_tools import JavaTools
@@ -55,6 +56,7 @@ def from_kafka(tmp_path_factory: pytest.TempPathFactory, java_tools: JavaTools) 
     with apache:
         PRODUCERS["confluent-kafka"](servers, "toured", "none", samples(1))
         check_tour(java_tools, servers)
+        check_that_moldau_keeps_out(properties, home)
         found = observe(servers, java_tools)
         fill(servers, java_tools)
         write_transactions(servers)
@@ -72,6 +74,12 @@ def check_tour(java: JavaTools, servers: str) -> None:
     """The same questions Moldau is asked in the clients' tests: what is expected there is what Kafka says."""
     java.produce(servers, "tour", samples(10))
     check_admin_tour(json.loads(java.run("AdminTour", servers, "tour", "tour-created")), servers, directories=2)
+
+
+def check_that_moldau_keeps_out(properties: dict[str, str], home: Path) -> None:
+    """A running Kafka holds its directories in a way that Moldau notices."""
+    with pytest.raises(StorageError, match="in use by another process"):
+        Cluster(properties, data_dir=home).start()
 
 
 def moldau_stop(properties: dict[str, str], home: Path, steady: SteadyProducer, java_tools: JavaTools) -> Stop:
