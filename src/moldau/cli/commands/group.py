@@ -198,10 +198,11 @@ def _show_partitions(described: dict[str, Any], output: str) -> None:
 
 def _assignment_text(assignment: dict[str, list[int]]) -> str:
     """`topic:0-3,7 other:1`."""
-    return " ".join(f"{name}:{_ranges(indexes)}" for name, indexes in assignment.items()) or "-"
+    return " ".join(f"{name}:{ranges_text(indexes)}" for name, indexes in assignment.items()) or "-"
 
 
-def _ranges(numbers: list[int]) -> str:
+def ranges_text(numbers: list[int]) -> str:
+    """`0-3,7`."""
     ranges: list[list[int]] = []
     for number in sorted(numbers):
         if ranges and ranges[-1][1] == number - 1:
