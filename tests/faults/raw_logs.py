@@ -68,6 +68,22 @@ def read_batches(partition: Path, *, compacted: bool = False) -> list[RawBatch]:
     return batches
 
 
+def whole_prefix(data: bytes) -> list[RawBatch]:
+    """The batches of one segment up to the first that is not whole, undamaged and next in line."""
+    found: list[RawBatch] = []
+    position = 0
+    while position < len(data):
+        try:
+            batch = _batch("segment", data, position)
+        except DamagedLog:
+            break
+        if found and batch.base_offset != found[-1].last_offset + 1:
+            break
+        found.append(batch)
+        position += len(batch.data)
+    return found
+
+
 def _batch(name: str, data: bytes, position: int) -> RawBatch:
     where = f"{name}@{position} of {len(data)}"
     if len(data) - position < _HEADER_SIZE:

@@ -100,7 +100,7 @@ class LogManager:
 
     def load(self) -> None:
         """Find out what the directories hold. Nothing is opened yet."""
-        for directory in self.directories.values():
+        for directory in self._online():
             try:
                 directory.load()
             except OSError as error:

@@ -15,7 +15,9 @@ from random import SystemRandom
 
 from moldau.broker.broker import Broker
 from moldau.broker.controller_api import ControllerApi
+from moldau.broker.image_waiters import ImageWaiters
 from moldau.broker.local_controller import LocalController
+from moldau.broker.quorum_channel import ControllerLink, QuorumChannel
 from moldau.broker.services import BrokerServices
 from moldau.config.node_config import NodeConfig
 from moldau.config.types import ConfigError
@@ -31,30 +33,34 @@ from moldau.log.partition_log import PartitionLog
 from moldau.metadata.delta import ImageDelta
 from moldau.metadata.features import CORDONED_DIRECTORIES_SINCE, supported_features
 from moldau.metadata.image import ClusterImage
-from moldau.metadata.publisher import MetadataLoader
+from moldau.metadata.publisher import MetadataLoader, Publisher
 from moldau.node.buffers import BufferPool
 from moldau.node.clock import LoopBackground, LoopClock
+from moldau.node.directory_assignments import DirectoryAssignments
 from moldau.node.disk import OsDisk
 from moldau.node.http import HttpServer, json_page
-from moldau.node.lifecycle import BrokerLifecycle, register_controller
+from moldau.node.lifecycle import NO_EPOCH, BrokerLifecycle, register_controller
 from moldau.node.listener import ConnectionCounts, ConnectionLimits, Listener
 from moldau.node.metrics import NodeMetrics
-from moldau.node.storage import DirectoryLocks, StorageError, all_directories, prepare_storage
+from moldau.node.peers import Peers
+from moldau.node.quorum_setup import broker_probe, listens_at, open_quorum
+from moldau.node.storage import DirectoryLocks, StorageError, UsableDirectories, prepare_storage
 from moldau.node.unread import UnreadAnswers, default_limit
 from moldau.ports import Pending
 from moldau.protocol.uuids import ZERO_UUID
 from moldau.quorum.bootstrap import read_bootstrap
 from moldau.quorum.meta_properties import new_uuid
-from moldau.quorum.metadata_log import MetadataLog, MetadataLogSettings
-from moldau.quorum.quorum import Quorum, QuorumError
+from moldau.quorum.quorum import QuorumError
 from moldau.quorum.snapshot_emitter import SnapshotEmitter, SnapshotSettings
-from moldau.quorum.voters import Voter, VoterEndpoint, own_kraft_versions, static_voters
 from moldau.replication.log_settings import log_config
+from moldau.replication.partition import Partition
 from moldau.replication.partition_table import PartitionTable
 
 log = logging.getLogger("moldau.node")
 
 LEAVE_SECONDS_MAX = 5.0
+# For the word to reach the other controllers that this one stops leading.
+RESIGN_SECONDS = 0.05
 # Descriptors kept for connections; the rest are for files.
 CONNECTION_DESCRIPTORS_MIN = 1024
 FILE_DESCRIPTORS_MIN = 128
@@ -64,14 +70,10 @@ SPARE_DESCRIPTORS = 64
 
 
 class Node:
-    """A broker that is its own controller."""
+    """A broker, a controller, or both in one."""
 
     def __init__(self, config: NodeConfig, failed: Callable[[], None]) -> None:
         """`failed` is called when the node can no longer keep its promises and must be stopped."""
-        if not (config.is_broker and config.is_controller):
-            raise ConfigError(
-                "process.roles", ",".join(sorted(config.roles)), "this release runs broker and controller together"
-            )
         self._config = config
         self._failed = failed
         self._random = SystemRandom()
@@ -79,6 +81,10 @@ class Node:
         self._loader = MetadataLoader()
         self._listeners: list[Listener] = []
         self._http: HttpServer | None = None
+        self._peers = Peers(f"node-{config.node_id}", self._after_event)
+        self._controller: Controller | None = None
+        self._lifecycle: BrokerLifecycle | None = None
+        self._assignments: DirectoryAssignments | None = None
         self._running = False
         self._stopping = False
         self.has_failed = False
@@ -95,11 +101,14 @@ class Node:
             self._open_logs()
             self._open_broker()
             await self._bind_listeners()
+            listens_at(self._quorum, self._advertised_controller())
+            await self._accept(controllers=True)
             self._quorum.start()
             await self._join_cluster()
+            self._partitions.live = True
+            self._take_lost_partitions_offline()
             self._set_strays_aside()
-            for listener in self._listeners:
-                await listener.accept()
+            await self._accept(controllers=False)
             self._logs.start()
             self._cleaner.start()
             await self._start_http()
@@ -114,49 +123,32 @@ class Node:
         self._connection_descriptors = max(CONNECTIONS_MIN, soft - open_files - SPARE_DESCRIPTORS)
         self._clock = LoopClock(loop)
         self._background = LoopBackground(loop, lambda error: log.error("background work failed", exc_info=error))
-        self._disk = OsDisk(lambda call: _post(loop, call, self._after_disk), open_files=open_files)
+        self._disk = OsDisk(lambda call: _post(loop, call, self._after_event), open_files=open_files)
+        self._peers.begin(loop)
 
-    def _after_disk(self) -> None:
-        """A sync has ended and may have committed records: answer those who wait for them."""
+    def _after_event(self) -> None:
+        """A sync or an answer from a peer may have committed records: answer those who wait for them."""
         if self._running:
             self.broker.after_requests()
 
     def _open_storage(self) -> None:
-        directories = all_directories(self._config)
-        for directory in directories:
-            self._disk.make_dirs(directory)
-        self._locks.take(directories)
-        self._storage = prepare_storage(self._disk, self._config, self._clock.now_ms(), self._random)
+        config = self._config
+        usable = UsableDirectories.of(self._disk, config, self._locks)
+        self._lost_directories = usable.lost
+        self._storage = prepare_storage(self._disk, config, usable.directories, self._clock.now_ms(), self._random)
         self.cluster_id = self._storage.cluster_id
         if self._storage.newly_formatted:
-            log.info("formatted %s for the new cluster %s", ", ".join(directories), self.cluster_id)
+            log.info("formatted %s for the new cluster %s", ", ".join(usable.directories), self.cluster_id)
 
     def _open_quorum(self) -> None:
         config = self._config
-        settings = MetadataLogSettings(
-            segment_bytes=config.integer("metadata.log.segment.bytes"),
-            segment_ms=config.integer("metadata.log.segment.ms"),
-            retention_bytes=config.integer("metadata.max.retention.bytes"),
-            retention_ms=config.integer("metadata.max.retention.ms"),
+        self._quorum = open_quorum(
+            config, self._storage, self._disk, self._clock, self._random, self._peers, self._metadata_log_failed
         )
-        metadata_log = MetadataLog(
-            self._disk, self._clock, config.metadata_log_dir, settings, failed=self._metadata_log_failed
-        )
-        listeners = config.controller_listeners
-        own = Voter(
-            config.node_id,
-            self._storage.directory_ids.get(config.metadata_log_dir, ZERO_UUID),
-            tuple(VoterEndpoint(each.name, each.host or "localhost", each.port) for each in listeners),
-            own_kraft_versions(),
-        )
-        voters = config.words("controller.quorum.voters")
-        self._quorum = Quorum(
-            disk=self._disk,
-            clock=self._clock,
-            log=metadata_log,
-            own=own,
-            static_voters=static_voters(voters, listeners[0].name) if voters else None,
-        )
+        self._quorum.add_listener(self._loader)
+        self._quorum.add_listener(self._snapshot_emitter())
+        if not config.is_controller:
+            return
         self._controller = Controller(
             node_id=config.node_id,
             cluster_id=self.cluster_id,
@@ -167,9 +159,8 @@ class Node:
             config=lambda: self._services.config,
             bootstrap=read_bootstrap(self._disk, config.metadata_log_dir),
             unstable_features=config.flag("unstable.feature.versions.enable"),
+            probe=broker_probe(self._peers),
         )
-        self._quorum.add_listener(self._loader)
-        self._quorum.add_listener(self._snapshot_emitter())
         self._quorum.add_leadership_listener(self._controller)
 
     def _snapshot_emitter(self) -> SnapshotEmitter:
@@ -191,13 +182,17 @@ class Node:
             self._disk,
             self._clock,
             self._background,
-            {path: self._storage.directory_ids[path] for path in config.log_dirs},
+            {path: self._storage.directory_ids.get(path, ZERO_UUID) for path in config.log_dirs if config.is_broker},
             LogManagerSettings.of(config),
             configs=self._log_config_of,
             random=self._random,
             directory_failed=self._directory_failed,
             moved=self._log_moved,
         )
+        self._partitions = PartitionTable(config.node_id, self._logs, lambda: self._services.config)
+        for path, error in self._lost_directories.items():
+            if path in self._logs.directories:
+                self._logs.take_offline(self._logs.directories[path], error)
         self._logs.load()
         self._cleaner = LogCleaner(self._logs, self._disk, self._clock, self._background, CleanerSettings.of(config))
 
@@ -206,22 +201,41 @@ class Node:
         return None if hosted is None else log_config(hosted.config, self._services.config)
 
     def _directory_failed(self, directory: LogDirectory, partitions: list[TopicPartition]) -> None:
+        if not any(each.online for each in self._logs.directories.values()):
+            log.critical("no log directory is left, the node stops")
+            self.has_failed = True
+            self._failed()
         for topic, index in partitions:
             partition = self._partitions.find(topic, index)
             if partition is not None:
-                partition.replace_log(None)
-                partition.tell_data(1 << 62)
-        self._lifecycle.report_soon()
+                partition.go_offline()
+        if self._lifecycle is not None:
+            self._lifecycle.report_soon()
+        # Not at once: this may be in the midst of a request, and what it wakes must not overtake its answer.
+        asyncio.get_running_loop().call_soon(self._after_event)
 
     def _log_moved(self, moved: PartitionLog) -> None:
         partition = self._partitions.find(moved.topic, moved.partition)
         if partition is not None:
             partition.replace_log(moved)
+            self._note_directory(partition)
+
+    def _note_directory(self, partition: Partition) -> None:
+        """A log was opened or has moved: make sure that the controller knows where it is."""
+        directory = self._logs.directory_of(partition.topic, partition.index)
+        if directory is None or self._assignments is None:
+            return
+        if directory.directory_id not in (partition.directory, ZERO_UUID):
+            self._assignments.tell(partition.topic_id, partition.index, directory.directory_id)
 
     def _open_broker(self) -> None:
         config = self._config
-        self._partitions = PartitionTable(config.node_id, self._logs, lambda: self._services.config)
-        channel = LocalController(self._controller, self._quorum, self._clock)
+        local = None
+        if self._controller is not None:
+            local = LocalController(self._controller, self._quorum, self._clock)
+        timeout_ms = config.integer("request.timeout.ms")
+        forwarding = ControllerLink(self._quorum, local, self._peers, timeout_ms=timeout_ms, lane="forward")
+        channel = QuorumChannel(forwarding, self._clock, timeout_ms=timeout_ms)
         self._services = BrokerServices(
             node_id=config.node_id,
             cluster_id=self.cluster_id,
@@ -233,22 +247,48 @@ class Node:
             partitions=self._partitions,
             logs=self._logs,
             controller=channel,
+            network=self._peers,
             kraft_version=lambda: self._quorum.kraft_version,
         )
+        self._services.when_image_reaches = ImageWaiters(self._loader, self._clock).wait
         self.broker = Broker(self._services)
-        self._controller_api = ControllerApi(self._services)
-        self._loader.add_publisher(self.broker.image_published)
-        self._loader.add_publisher(self._settings_published)
-        self._lifecycle = BrokerLifecycle(
+        if self._controller is not None:
+            self._controller_api = ControllerApi(
+                self._services,
+                self._quorum.handlers(),
+                local=local,
+                broker_lost=self._controller.broker_connection_lost,
+            )
+        self._loader.add_publisher(_surviving(self.broker.image_published))
+        self._loader.add_publisher(_surviving(self._settings_published))
+        if not config.is_broker:
+            return
+        heartbeats = ControllerLink(
+            self._quorum,
+            local,
+            self._peers,
+            timeout_ms=config.integer("broker.session.timeout.ms") // 2,
+            lane="broker",
+        )
+        self._lifecycle = lifecycle = BrokerLifecycle(
             config=lambda: self._services.config,
             cluster_id=self.cluster_id,
-            controller=channel,
+            controller=heartbeats,
             clock=self._clock,
             random=self._random,
             metadata_offset=lambda: self._loader.image.offset,
-            directories=lambda: [(each.directory_id, each.online) for each in self._logs.directories.values()],
+            directories=self._known_directories,
             cordoned=self._cordoned_directories,
         )
+        self._assignments = DirectoryAssignments(channel, self._clock, config.node_id, lambda: lifecycle.epoch)
+        self._partitions.opened = self._note_directory
+        # A new controller shall hear of this broker before it looks for it.
+        self._quorum.add_leader_watcher(lifecycle.report_soon)
+
+    def _known_directories(self) -> list[tuple[bytes, bool]]:
+        """(id, whether it is online) of every directory; one that could not be read at the start has no id."""
+        found = [(each.directory_id, each.online) for each in self._logs.directories.values()]
+        return [(directory_id, online) for directory_id, online in found if directory_id != ZERO_UUID or online]
 
     def _cordoned_directories(self) -> list[bytes]:
         return [each.directory_id for path, each in self._logs.directories.items() if path in self._logs.cordoned]
@@ -260,7 +300,8 @@ class Node:
         cordoned = frozenset(config.cordoned_log_dirs if enabled else ())
         if cordoned != self._logs.cordoned:
             self._logs.cordoned = cordoned
-            self._lifecycle.report_soon()
+            if self._lifecycle is not None:
+                self._lifecycle.report_soon()
         self._cleaner.reconfigure(CleanerSettings.of(config))
         if self._listeners:
             self._limits.take(config)
@@ -291,6 +332,13 @@ class Node:
                 raise StorageError(f"cannot listen on {address.host or '*'}:{address.port}: {reason}") from error
             self._listeners.append(listener)
 
+    async def _accept(self, *, controllers: bool) -> None:
+        """Let others in: the other controllers before this node can know who leads, clients at the very end."""
+        names = self._config.controller_listener_names
+        for listener in self._listeners:
+            if (listener.name in names) == controllers:
+                await listener.accept()
+
     def _advertised(self) -> list[tuple[str, str, int, str]]:
         """How others reach the client listeners; a port chosen by the system is known only after binding."""
         bound = {listener.name: listener.port for listener in self._listeners}
@@ -310,10 +358,14 @@ class Node:
 
     async def _join_cluster(self) -> None:
         config = self._services.config
-        previous = min(-1 if each.clean_epoch is None else each.clean_epoch for each in self._logs.directories.values())
         features = supported_features(unstable=config.flag("unstable.feature.versions.enable"))
-        self._lifecycle.register(self._advertised(), features, previous)
-        await _kept(self._lifecycle.unfenced)
+        if self._lifecycle is not None:
+            directories = self._logs.directories.values()
+            previous = min(-1 if each.clean_epoch is None else each.clean_epoch for each in directories)
+            self._lifecycle.register(self._advertised(), features, previous)
+            await _kept(self._lifecycle.unfenced)
+        if self._controller is None:
+            return
         register_controller(
             node_id=config.node_id,
             incarnation=new_uuid(self._random),
@@ -322,6 +374,16 @@ class Node:
             controller=self._services.controller,
             clock=self._clock,
         )
+
+    def _take_lost_partitions_offline(self) -> None:
+        """Partitions whose logs cannot be found may be in a directory that is not there: better none than empty."""
+        online = {each.directory_id for each in self._logs.directories.values() if each.online}
+        if len(online) == len(self._logs.directories):
+            return
+        for partition in self._partitions:
+            found = self._logs.directory_of(partition.topic, partition.index)
+            if found is None and partition.directory not in online:
+                partition.go_offline()
 
     def _set_strays_aside(self) -> None:
         """A crash between the deletion of a topic and that of its logs leaves logs that belong to nobody."""
@@ -335,13 +397,16 @@ class Node:
 
     @property
     def client_port(self) -> int:
-        """The port of the first client listener."""
+        """The port of the first client listener; of the first one, where no clients are served."""
         names = {listener.name for listener in self._config.broker_listeners}
-        return next(listener.port for listener in self._listeners if listener.name in names)
+        ports = [listener.port for listener in self._listeners if listener.name in names]
+        return ports[0] if ports else self._listeners[0].port
 
     @property
     def addresses(self) -> list[str]:
-        return [f"{name}://{host}:{port}" for name, host, port, _ in self._advertised()]
+        """How clients reach this node; a node that is only a controller tells where that listens."""
+        found = self._advertised() or self._advertised_controller()
+        return [f"{name}://{host}:{port}" for name, host, port, _ in found]
 
     @property
     def data_directories(self) -> list[str]:
@@ -390,14 +455,20 @@ class Node:
         """
         self._stopping = True
         orderly = self._running and not self.has_failed
-        if orderly:
+        if orderly and self._lifecycle is not None:
             try:
                 await asyncio.wait_for(_kept(self._lifecycle.leave()), LEAVE_SECONDS_MAX)
             except TimeoutError:
                 log.warning("the controller did not let this broker go in time; stopping all the same")
         if self._running:
-            self._lifecycle.close()
+            if self._lifecycle is not None:
+                self._lifecycle.close()
+            if self._assignments is not None:
+                self._assignments.close()
             self.broker.close()
+        if orderly and len(self._quorum.voters) > 1 and self._quorum.is_leader:
+            self._quorum.resign()
+            await asyncio.sleep(RESIGN_SECONDS)
         for listener in self._listeners:
             await listener.close()
         if self._http is not None:
@@ -407,12 +478,25 @@ class Node:
             flushed: Pending[None] = Pending()
             self._logs.flush_all(lambda: flushed.resolve(None))
             await _kept(flushed)
-            self._logs.close(self._lifecycle.epoch)
+            self._logs.close(NO_EPOCH if self._lifecycle is None else self._lifecycle.epoch)
             self._quorum.shutdown()
+        self._peers.close()
         if self._running:
             self._disk.close()
         self._locks.release()
         self._running = False
+
+
+def _surviving(publisher: Publisher) -> Publisher:
+    """A mistake in what follows the metadata must not stop the metadata itself: other nodes depend on it."""
+
+    def publish(delta: ImageDelta, image: ClusterImage) -> None:
+        try:
+            publisher(delta, image)
+        except Exception:
+            log.exception("the metadata up to offset %d could not be applied here", image.offset)
+
+    return publish
 
 
 def _post(loop: asyncio.AbstractEventLoop, call: Callable[[], None], after: Callable[[], None]) -> None:

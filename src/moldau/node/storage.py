@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
@@ -16,7 +17,7 @@ from moldau.config.node_config import NodeConfig
 from moldau.ports import Disk
 from moldau.protocol.uuids import uuid_to_string
 from moldau.quorum.format import FormatError, FormatRequest, existing_directories, format_storage
-from moldau.quorum.meta_properties import new_uuid
+from moldau.quorum.meta_properties import META_PROPERTIES, new_uuid
 from moldau.quorum.voters import Voter, VoterEndpoint, VoterSet, own_kraft_versions
 
 LOCK_FILE = ".lock"
@@ -69,9 +70,38 @@ def all_directories(config: NodeConfig) -> list[str]:
     return sorted({*config.log_dirs, config.metadata_log_dir})
 
 
-def prepare_storage(disk: Disk, config: NodeConfig, now_ms: int, random: Random) -> Storage:
+@dataclass(frozen=True, slots=True)
+class UsableDirectories:
+    """The directories that can be used at this start, locked, and those whose disk fails."""
+
+    directories: list[str]
+    lost: dict[str, OSError]
+
+    @classmethod
+    def of(cls, disk: Disk, config: NodeConfig, locks: DirectoryLocks) -> UsableDirectories:
+        """A node starts without some of its log directories, but not without all, nor without its metadata log."""
+        usable: list[str] = []
+        lost: dict[str, OSError] = {}
+        for directory in all_directories(config):
+            try:
+                disk.make_dirs(directory)
+                disk.list_dir(directory)
+                disk.exists(f"{directory}/{META_PROPERTIES}") and disk.read_bytes(f"{directory}/{META_PROPERTIES}")
+                locks.take([directory])
+            except OSError as error:
+                if directory == config.metadata_log_dir:
+                    raise StorageError(f"the directory of the metadata log cannot be used: {error}") from error
+                lost[directory] = error
+            else:
+                usable.append(directory)
+        if not set(usable) & set(config.log_dirs):
+            reasons = "; ".join(str(error) for error in lost.values())
+            raise StorageError(f"none of log.dirs can be used: {reasons}")
+        return cls(usable, lost)
+
+
+def prepare_storage(disk: Disk, config: NodeConfig, directories: list[str], now_ms: int, random: Random) -> Storage:
     """Check that the directories are this node's; format those that are empty."""
-    directories = all_directories(config)
     try:
         existing = existing_directories(disk, directories, node_id=config.node_id)
         missing = [directory for directory in directories if directory not in existing]
@@ -79,6 +109,11 @@ def prepare_storage(disk: Disk, config: NodeConfig, now_ms: int, random: Random)
         known = next(iter(existing.values())).cluster_id if existing else wanted
         if wanted and known != wanted:
             raise StorageError(f"cluster.id is {wanted}, but the directories belong to cluster {known}")
+        if not known and not _stands_alone(config):
+            raise StorageError(
+                "several nodes form this cluster: give all of them the same cluster.id, or format their directories "
+                "with kafka-storage (--cluster-id, and --initial-controllers or --no-initial-controllers)"
+            )
         cluster_id = known or uuid_to_string(new_uuid(random))
         if missing:
             format_storage(disk, _format_request(config, cluster_id, missing, random), now_ms=now_ms, random=random)
@@ -99,8 +134,24 @@ def _format_request(config: NodeConfig, cluster_id: str, missing: list[str], ran
         metadata_directory=metadata_directory,
         unstable_features=config.flag("unstable.feature.versions.enable"),
         dynamic=dynamic,
-        initial_voters=_standalone_voters(config, random) if dynamic and metadata_directory else None,
+        initial_voters=_standalone_voters(config, random) if metadata_directory and _founds_quorum(config) else None,
     )
+
+
+def _founds_quorum(config: NodeConfig) -> bool:
+    """Whether an empty controller begins a dynamic quorum of its own: when it knows of no other controller."""
+    if not config.is_controller or config.quorum_voters:
+        return False
+    own = config.controller_listeners[0]
+    names = {own.host, "localhost", "127.0.0.1", "::1", socket.gethostname()}
+    names |= {each.host for each in config.advertised_controller_listeners}
+    servers = config.quorum_servers
+    return len(servers) <= 1 and all(port == own.port and host in names for host, port in servers)
+
+
+def _stands_alone(config: NodeConfig) -> bool:
+    """Whether the cluster is this node alone, as far as its settings say."""
+    return _founds_quorum(config) or (config.is_controller and set(config.quorum_voters) == {config.node_id})
 
 
 def _standalone_voters(config: NodeConfig, random: Random) -> VoterSet:

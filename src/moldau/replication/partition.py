@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from moldau.metadata.image import PartitionRegistration
 from moldau.ports import Buffer
 from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.uuids import UNASSIGNED_DIRECTORY
 
 if TYPE_CHECKING:
     from moldau.log.partition_log import AppendInfo, PartitionLog
@@ -40,11 +41,13 @@ class Partition:
         "bytes_out",
         "directories",
         "index",
+        "is_new",
         "isr",
         "leader_epoch",
         "leader_id",
         "min_isr",
         "node_id",
+        "offline",
         "partition_epoch",
         "records_in",
         "replicas",
@@ -61,7 +64,10 @@ class Partition:
         registration: PartitionRegistration,
         min_isr: int,
         open_log: Callable[[Partition], PartitionLog],
+        *,
+        is_new: bool = False,
     ) -> None:
+        """`is_new`: it was created just now, so that there cannot be a log of it anywhere yet."""
         self.node_id = node_id
         self.topic = topic
         self.topic_id = topic_id
@@ -70,7 +76,10 @@ class Partition:
         self._open_log = open_log
         self._log: PartitionLog | None = None
         self._data_waiters: list[DataWaiter] | None = None
-        self._commit_waiters: list[tuple[int, Callable[[], None]]] | None = None
+        self._commit_waiters: list[tuple[int, Callable[[], None], Callable[[ErrorCode], None] | None]] | None = None
+        self.is_new = is_new
+        # The disk that has its log failed.
+        self.offline = False
         self.records_in = 0
         self.bytes_in = 0
         self.bytes_out = 0
@@ -101,11 +110,21 @@ class Partition:
             log.begin_leader_epoch(self.leader_epoch)
 
     @property
+    def directory(self) -> bytes:
+        """The id of the log directory in which the controller believes this replica to be."""
+        for replica, directory in zip(self.replicas, self.directories, strict=False):
+            if replica == self.node_id:
+                return directory
+        return UNASSIGNED_DIRECTORY
+
+    @property
     def is_leader(self) -> bool:
         return self.leader_id == self.node_id
 
     def require_leader(self, asked_epoch: int = -1) -> None:
         """Refuse a client that talks to the wrong replica or knows another leadership than this one."""
+        if self.offline:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
         if asked_epoch >= 0 and asked_epoch != self.leader_epoch:
             if asked_epoch < self.leader_epoch:
                 raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
@@ -133,6 +152,20 @@ class Partition:
     def replace_log(self, log: PartitionLog | None) -> None:
         """The log moved to another directory (or is gone): use that one from now on."""
         self._log = log
+        self.offline = False
+
+    def go_offline(self) -> None:
+        """The disk failed: whoever waits for it is told, and nobody is served until the next start."""
+        self._log = None
+        self.offline = True
+        waiters, self._commit_waiters = self._commit_waiters, None
+        for _, _, failed in waiters or ():
+            if failed is not None:
+                failed(ErrorCode.KAFKA_STORAGE_ERROR)
+        self.tell_data(LOOK_AGAIN)
+
+    def _not_leading(self) -> ApiError:
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR if self.offline else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     # ---- producing
 
@@ -142,7 +175,7 @@ class Partition:
         `guard` proves that the coordinator knows of the transaction that the batch begins here.
         """
         if self.leader_id != self.node_id:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise self._not_leading()
         if required_acks == -1 and len(self.isr) < self.min_isr:
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
         log = self._log
@@ -163,7 +196,7 @@ class Partition:
     ) -> AppendInfo:
         """Append what this broker wrote itself (a coordinator's records, a transaction marker)."""
         if self.leader_id != self.node_id:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise self._not_leading()
         log = self.log
         info = log.append_own(batch, self.leader_epoch, guard=guard, transaction_version=transaction_version)
         if log.needs_sync_to_commit:
@@ -196,15 +229,32 @@ class Partition:
         left = [waiter for waiter in waiters if waiter[0] > committed]
         if left:
             self._commit_waiters = left
-        for offset, call in waiters:
+        for offset, call, _ in waiters:
             if offset <= committed:
                 call()
 
-    def when_committed(self, offset: int, call: Callable[[], None]) -> None:
-        """Call once the high watermark reaches `offset` (which it has not yet)."""
+    def is_committed(self, offset: int) -> bool:
+        """Whether the high watermark has reached `offset`."""
+        log = self._log
+        return log is not None and log.high_watermark >= offset
+
+    @property
+    def syncs_to_commit(self) -> bool:
+        """Whether what was appended is not written until it is synced. Of an offline log nothing is."""
+        log = self._log
+        return log is None or log.needs_sync_to_commit
+
+    def when_committed(
+        self, offset: int, call: Callable[[], None], failed: Callable[[ErrorCode], None] | None = None
+    ) -> None:
+        """Call once the high watermark reaches `offset` (which it has not yet); `failed` if it never will."""
+        if self.offline:
+            if failed is not None:
+                failed(ErrorCode.KAFKA_STORAGE_ERROR)
+            return
         if self._commit_waiters is None:
             self._commit_waiters = []
-        self._commit_waiters.append((offset, call))
+        self._commit_waiters.append((offset, call, failed))
 
     # ---- waiting for data
 

@@ -48,6 +48,10 @@ class PartitionTable:
         self.by_name: dict[bytes, HostedTopic] = {}
         self.by_id: dict[bytes, HostedTopic] = {}
         self._image: ClusterImage = EMPTY_IMAGE
+        # Whether the image has been caught up with: partitions that appear from then on are new.
+        self.live = False
+        # Told of every log that was opened.
+        self.opened: Callable[[Partition], None] | None = None
 
     # ---- look-ups
 
@@ -134,6 +138,7 @@ class PartitionTable:
                     registration,
                     hosted.config.min_insync_replicas,
                     self._open_log,
+                    is_new=self.live,
                 )
             else:
                 partition.update(registration)
@@ -159,9 +164,18 @@ class PartitionTable:
         hosted = self.by_id.get(partition.topic_id)
         if hosted is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return self._logs.open(
-            partition.topic, partition.index, partition.topic_id, log_config(hosted.config, self._config())
+        opened = self._logs.open(
+            partition.topic,
+            partition.index,
+            partition.topic_id,
+            log_config(hosted.config, self._config()),
+            directory_id=partition.directory,
+            is_new=partition.is_new,
         )
+        partition.is_new = False
+        if self.opened is not None:
+            self.opened(partition)
+        return opened
 
 
 def _absent(topic: TopicImage | None, index: int) -> ErrorCode:
