@@ -71,9 +71,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
     made.add_argument("--record", action=argparse.BooleanOptionalAction, help="write reports and history (or not)")
     made.add_argument("--out", type=Path, default=HERE, help="where the reports and history/ go")
-    made.add_argument(
-        "--nice", type=int, default=0, help="niceness of brokers and clients, where others use the machine"
-    )
+    made.add_argument("--nice", type=int, default=0, help="niceness of brokers and clients, on a busy machine")
     made.add_argument("--list", action="store_true", help="name the rows and end")
     return made
 

@@ -7,6 +7,7 @@ Nothing here tunes either of them.
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import socket
 import struct
@@ -192,9 +193,12 @@ def moldau_program() -> str:
     return str(Path(sys.executable).parent / "moldau")
 
 
-def compile_moldau(source: Path) -> None:
+def compile_moldau() -> None:
     """Write the bytecode that installing a wheel would have written, so a start from a checkout costs the same."""
-    subprocess.run([sys.executable, "-m", "compileall", "-q", str(source)], check=True)
+    package = importlib.util.find_spec("moldau")
+    assert package is not None
+    assert package.origin is not None
+    subprocess.run([sys.executable, "-m", "compileall", "-q", str(Path(package.origin).parent)], check=True)
 
 
 def java_tool(class_name: str, log4j: Path) -> list[str]:

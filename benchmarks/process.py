@@ -68,6 +68,10 @@ def _prepare_child() -> None:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if _niceness:
         os.setpriority(os.PRIO_PROCESS, 0, _niceness)
+        # Where the kernel groups processes by session, niceness counts within the group only; the group has its own.
+        autogroup = Path("/proc/self/autogroup")
+        if autogroup.exists():
+            autogroup.write_text(str(_niceness), encoding="ascii")
 
 
 def cpu_seconds(pid: int) -> float:

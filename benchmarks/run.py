@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+
 from benchmarks import lifecycle, machine
 from benchmarks.brokers import BROKERS, Broker, compile_moldau
 from benchmarks.client import ClientFailed
@@ -20,7 +22,7 @@ from benchmarks.results import FOREIGN_SHARE, MOLDAU, Results
 from benchmarks.row import Row, Sample
 from benchmarks.rows.java_tools import ToolFailed
 from benchmarks.target import Target
-from benchmarks.workspace import REPOSITORY, workspace
+from benchmarks.workspace import workspace
 
 WARM_UP_SCALE = 0.4
 
@@ -39,7 +41,7 @@ class Settings:
 
 def run(settings: Settings, say: Callable[[str], None]) -> Results:
     if MOLDAU in settings.brokers:
-        compile_moldau(REPOSITORY / "src")
+        compile_moldau()
     results, reservoir = Results(), machine.Reservoir()
     with workspace() as directory, brokers(settings.brokers, directory) as started:
         starts = lifecycle.measure_starts(started, settings.starts, say)
@@ -134,8 +136,9 @@ class Measurement:
             target.foreign_shares.clear()
             sample = row.measure(target)
             return {**sample, FOREIGN_SHARE: max(target.foreign_shares, default=0.0)}
-        except (ClientFailed, ToolFailed) as error:
-            self.say(f"{row.name} on {target.name} failed: {error}")
+        except (ClientFailed, ToolFailed, KafkaException, TimeoutError) as error:
+            target.broker.check_alive()
+            self.say(f"{row.name} on {target.name} failed: {error!r}")
             self.results.absent[row.name, target.name] = "failed"
             self.results.failed.add(f"{row.name} on {target.name}")
             return None

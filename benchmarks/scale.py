@@ -245,7 +245,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
     parser.add_argument("--record", action="store_true", help="keep the figures in history/")
     arguments = parser.parse_args()
-    compile_moldau(REPOSITORY / "src")
+    compile_moldau()
     findings = Findings()
     with workspace() as directory:
         for part in arguments.parts or PARTS:

@@ -57,7 +57,7 @@ class Target:
     def __init__(self, broker: Broker, scale: float, reservoir: Reservoir) -> None:
         self.broker = broker
         self.scale = scale
-        self._reservoir = reservoir
+        self.reservoir = reservoir
         self.filled: dict[str, Filled] = {}
         self.foreign_shares: list[float] = []
         self._topics: list[str] = []
@@ -124,12 +124,12 @@ class Target:
 
     def run(self, *clients: tuple[Connect, Task]) -> tuple[list[Result], Cost]:
         """Run clients at the same time, from the moment all are connected to the last answer."""
-        self._reservoir.fill()
+        self.reservoir.fill()
         running = [ClientProcess(connect, {"bootstrap": self.bootstrap, **task}) for connect, task in clients]
         try:
             for each in running:
                 each.wait_until_ready()
-            self._reservoir.release()
+            self.reservoir.release()
             with self.costs(clients_spent=sum(each.cpu_seconds() for each in running)) as cost:
                 for each in running:
                     each.go()

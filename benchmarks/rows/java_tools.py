@@ -27,6 +27,8 @@ class ToolFailed(RuntimeError):
 
 def run_tool(target: Target, class_name: str, *arguments: str) -> tuple[str, Cost]:
     command = [*java_tool(class_name, target.directory / "tools-log4j2.properties"), *arguments]
+    target.reservoir.fill()
+    target.reservoir.release()
     with target.costs() as cost:
         tool = process.spawn(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         try:
