@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -123,6 +124,14 @@ def answer_seconds(servers: str) -> float:
     assert answer.error_code == 0
     assert {ApiKey.PRODUCE, ApiKey.FETCH} <= {each.api_key for each in answer.api_keys}
     return time.monotonic() - began
+
+
+def eventually(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
+    """Wait until it is so; a busy machine takes its time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
 
 
 def resident_bytes(pid: int) -> int:
