@@ -52,7 +52,7 @@ def _run(args: argparse.Namespace, classes: str | None) -> dict[tuple[str, str],
         BROKER_FORMAT=str(args.harness.resolve() / "storage-format"),
         KAFKA_STORAGE=f"{python}/kafka-storage",
     )
-    command = [str(args.harness.resolve() / "run"), "--fold", "--suite", args.suite, "--out", str(args.out)]
+    command = [str(args.harness.resolve() / "run"), "--suite", args.suite, "--out", str(args.out)]
     command += ["--timeout-per-test", args.timeout_per_test]
     if classes:
         command += ["--class", classes]
@@ -71,7 +71,9 @@ def _judge(
     for title, keys in (("must pass, failed", broken), ("failed, in no list", unknown), ("newly passing", news)):
         for name, test in keys:
             print(f"{title}: {name}#{test}")
-    print(f"{count['passed']} passed, {len(broken) + len(unknown)} failed, {count['skipped'] + count['aborted']} skipped")
+    print(
+        f"{count['passed']} passed, {len(broken) + len(unknown)} failed, {count['skipped'] + count['aborted']} skipped"
+    )
     return 1 if broken or unknown or not count["passed"] else 0
 
 
