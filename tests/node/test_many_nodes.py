@@ -149,6 +149,17 @@ def test_separate_roles_and_a_killed_broker() -> None:
         assert brokers(client) == [2, 3]
 
 
+def test_controllers_join_a_dynamic_quorum_by_themselves() -> None:
+    with NodeCluster(combined=3, dynamic=True) as cluster:
+        first = cluster.nodes[1]
+        until(lambda: first.log().count("is added to the metadata quorum") == 2)
+        client = admin(cluster)
+        create(client, "t")
+        first.kill()
+        create(admin(cluster, 1), "u")
+        assert active_controller(cluster) != 1
+
+
 def test_a_node_of_another_cluster_is_refused() -> None:
     with NodeCluster(controllers=1, brokers=1) as cluster:
         stranger = NodeCluster(controllers=1, brokers=1, config={"cluster.id": "c29tZXRoaW5nIGVsc2UtMQ"})

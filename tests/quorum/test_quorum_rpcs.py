@@ -28,6 +28,7 @@ from moldau.protocol.generated.wire.fetch_response import (
 )
 from moldau.protocol.generated.wire.fetch_response import PartitionData as FetchedPartition
 from moldau.protocol.generated.wire.fetch_snapshot_request import FetchSnapshotRequest
+from moldau.protocol.generated.wire.fetch_snapshot_response import FetchSnapshotResponse
 from moldau.protocol.generated.wire.remove_raft_voter_request import RemoveRaftVoterRequest
 from moldau.protocol.generated.wire.update_raft_voter_request import KRaftVersionFeature, UpdateRaftVoterRequest
 from moldau.protocol.generated.wire.update_raft_voter_request import Listener as UpdateListener
@@ -164,6 +165,8 @@ class Script:
             max_wait_ms=wait,
         )
         answer = self.quorum.serving.fetch(decode(FetchRequest, encode(request, 18), 18), 18)
+        if not isinstance(answer, Pending):
+            answer = decode(FetchResponse, encode(answer, 18), 18)
         return answer if isinstance(answer, Pending) else answer.responses[0].partitions[0]
 
     # ---- roles
@@ -544,7 +547,8 @@ def test_fetch_snapshot() -> None:
         )
         request.topics[0].name = name
         request = decode(FetchSnapshotRequest, encode(request, 1), 1)
-        return script.quorum.serving.fetch_snapshot(request, 1).topics[0].partitions[0]
+        response = script.quorum.serving.fetch_snapshot(request, 1)
+        return decode(FetchSnapshotResponse, encode(response, 1), 1).topics[0].partitions[0]
 
     first = ask()
     assert (len(first.unaligned_records), first.position) == (100, 0)

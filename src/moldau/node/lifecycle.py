@@ -14,7 +14,9 @@ from typing import Any
 from moldau.broker.context import ANONYMOUS
 from moldau.broker.services import ControllerChannel
 from moldau.config.node_config import NodeConfig
+from moldau.metadata.delta import ImageDelta
 from moldau.metadata.features import VersionRange
+from moldau.metadata.image import ClusterImage
 from moldau.ports import Clock, Pending, Timer
 from moldau.protocol.errors import ApiError, ErrorCode, error_code
 from moldau.protocol.generated.wire.broker_heartbeat_request import BrokerHeartbeatRequest
@@ -198,6 +200,14 @@ class BrokerLifecycle:
             self._timer.cancel()
             self._timer = None
             self._schedule(0)
+
+    def image_published(self, delta: ImageDelta, image: ClusterImage) -> None:
+        """Publisher of the metadata loader. A broker that wants to stop waits until the others have read that its
+        leaders moved, and one that was fenced by mistake until it is heard of: neither shall wait for our interval."""
+        own = self._config().node_id
+        changed = [image.brokers[broker] for broker in delta.brokers if broker in image.brokers]
+        if any(each.in_controlled_shutdown if each.id != own else each.fenced for each in changed):
+            self.report_soon()
 
     # ---- leaving
 

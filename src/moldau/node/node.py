@@ -280,10 +280,12 @@ class Node:
             directories=self._known_directories,
             cordoned=self._cordoned_directories,
         )
+        self._services.broker_epoch = lambda: lifecycle.epoch
         self._assignments = DirectoryAssignments(channel, self._clock, config.node_id, lambda: lifecycle.epoch)
         self._partitions.opened = self._note_directory
         # A new controller shall hear of this broker before it looks for it.
         self._quorum.add_leader_watcher(lifecycle.report_soon)
+        self._loader.add_publisher(_surviving(lifecycle.image_published))
 
     def _known_directories(self) -> list[tuple[bytes, bool]]:
         """(id, whether it is online) of every directory; one that could not be read at the start has no id."""

@@ -233,6 +233,8 @@ def snapshot_response(
     hint: LeaderHint, version: int, partition: snapshot_res.PartitionSnapshot
 ) -> snapshot_res.FetchSnapshotResponse:
     partition.error_code = hint.error
+    if partition.unaligned_records is None:
+        partition.unaligned_records = b""
     partition.current_leader = snapshot_res.LeaderIdAndEpoch(hint.leader_id, hint.epoch)
     response = snapshot_res.FetchSnapshotResponse(
         topics=[snapshot_res.TopicSnapshot(name=METADATA_TOPIC, partitions=[partition])]

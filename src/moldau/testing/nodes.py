@@ -128,10 +128,12 @@ class NodeCluster:
         combined: int = 0,
         controllers: int = 0,
         brokers: int = 0,
+        dynamic: bool = False,
         config: Mapping[str, str] | None = None,
         data_dir: str | Path | None = None,
     ) -> None:
-        """Node ids count from 1: combined nodes first, then controllers, then brokers. `config` overrides the
+        """Node ids count from 1: combined nodes first, then controllers, then brokers. The controllers are fixed
+        voters of the quorum; in a `dynamic` one the first begins alone and the others join it. `config` overrides the
         properties of every node; `data_dir` keeps the data after the end, a temporary one does not."""
         assert combined + controllers > 0, "a cluster needs a controller"
         self._own_dir = data_dir is None
@@ -139,7 +141,9 @@ class NodeCluster:
         roles = ["broker,controller"] * combined + ["controller"] * controllers + ["broker"] * brokers
         ports = free_ports(2 * len(roles))
         voters = [i for i, role in enumerate(roles) if "controller" in role]
-        self._voters = ",".join(f"{i + 1}@127.0.0.1:{ports[2 * i + 1]}" for i in voters)
+        self._quorum = {"controller.quorum.voters": ",".join(f"{i + 1}@127.0.0.1:{ports[2 * i + 1]}" for i in voters)}
+        if dynamic:
+            self._quorum = {"controller.quorum.bootstrap.servers": f"127.0.0.1:{ports[2 * voters[0] + 1]}"}
         self._config = dict(config or {})
         self.nodes = {
             i + 1: NodeProcess(
@@ -154,13 +158,16 @@ class NodeCluster:
             listeners.append(f"PLAINTEXT://127.0.0.1:{port}")
         if "controller" in role:
             listeners.append(f"CONTROLLER://127.0.0.1:{controller_port}")
+        quorum = dict(self._quorum)
+        if "controller" in role and "controller.quorum.voters" not in quorum:
+            quorum["controller.quorum.auto.join.enable"] = "true"
         return {
             "node.id": str(node_id),
             "process.roles": role,
             "cluster.id": CLUSTER_ID,
             "listeners": ",".join(listeners),
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": self._voters,
+            **quorum,
             "log.dirs": str(self.data_dir / f"node-{node_id}" / "data"),
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
