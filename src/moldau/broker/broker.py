@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from moldau.broker.auto_creation import TopicAutoCreator
-from moldau.broker.context import ClientConnection
+from moldau.broker.context import ANONYMOUS, ClientConnection
 from moldau.broker.coordinators import CoordinatorLocator, group_runtime
 from moldau.broker.discovery import ApiVersionsHandler, DescribeClusterHandler, FindCoordinatorHandler
 from moldau.broker.fetch import FetchHandler
@@ -26,7 +26,9 @@ from moldau.broker.topic_metadata import TopicMetadataHandlers
 from moldau.broker.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from moldau.metadata.delta import ImageDelta
 from moldau.metadata.image import BROKER_RESOURCE, ClusterImage
+from moldau.ports import Network
 from moldau.protocol.api import API_TABLE, ApiKey
+from moldau.replication.replicas import Replication
 
 if TYPE_CHECKING:
     from moldau.broker.producers import ProducerIds
@@ -59,9 +61,24 @@ class Broker:
         self.transactions: TransactionFamily | None = None
         self._producer_ids: ProducerIds | None = None
         self._creator = TopicAutoCreator(services)
+        self._replication = None if services.network is None else self._replicate(services.network)
         self.coordinators = services.coordinators = CoordinatorLocator(services, self._creator)
         self.router = Router(self.metrics, guard=services.guard, unstable=config.flag("unstable.api.versions.enable"))
         self._register()
+
+    def _replicate(self, network: Network) -> Replication:
+        services = self.services
+        return Replication(
+            services.node_id,
+            services.partitions,
+            services.logs,
+            services.clock,
+            network,
+            config=lambda: services.config,
+            image=lambda: services.image,
+            broker_epoch=lambda: services.broker_epoch(),
+            ask_controller=lambda request, version: services.controller.ask(request, version, ANONYMOUS),
+        )
 
     def _register(self) -> None:
         services, router = self.services, self.router
@@ -222,7 +239,9 @@ class Broker:
                 self.telemetry.disconnected(connection)
 
     def close(self) -> None:
-        """The node stops: coordinators do nothing more on their own, and nobody waits for them."""
+        """The node stops: nothing is replicated, coordinators do nothing more on their own, nobody waits for them."""
+        if self._replication is not None:
+            self._replication.close()
         if self.groups is not None:
             self.groups.close()
         if self.transactions is not None:

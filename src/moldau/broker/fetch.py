@@ -117,7 +117,18 @@ class FetchHandler:
 class _Fetch:
     """One fetch request: reading its partitions and encoding the answer."""
 
-    __slots__ = ("_budget", "_handler", "_replica_id", "caller", "committed_only", "context", "min_bytes", "request")
+    __slots__ = (
+        "_budget",
+        "_handler",
+        "_replica_epoch",
+        "_replica_id",
+        "caller",
+        "committed_only",
+        "context",
+        "is_follower",
+        "min_bytes",
+        "request",
+    )
 
     def __init__(self, handler: FetchHandler, request: FetchRequest, context: FetchContext, caller: Caller) -> None:
         self._handler = handler
@@ -125,15 +136,20 @@ class _Fetch:
         self.request = request
         self.context = context
         self.committed_only = request.isolation_level == READ_COMMITTED
-        self._budget = budget = max(0, min(request.max_bytes, handler.max_bytes))
-        self.min_bytes = min(request.min_bytes, budget)
         newer = caller.api_version >= _REPLICA_STATE_SINCE
         self._replica_id = request.replica_state.replica_id if newer else request.replica_id
+        self.is_follower = self._replica_id >= 0
+        self._replica_epoch = request.replica_state.replica_epoch if newer else -1
+        self._budget = budget = max(0, min(request.max_bytes, handler.max_bytes))
+        self.min_bytes = min(request.min_bytes, budget)
 
     # ---- reading
 
-    def read(self) -> tuple[list[PartitionRead], int, bool]:
-        """(what each partition gives, bytes in all, whether the answer must not wait)."""
+    def read(self, *, first: bool = True) -> tuple[list[PartitionRead], int, bool]:
+        """(what each partition gives, bytes in all, whether the answer must not wait).
+
+        What a replica asks for tells what it has, the `first` time the request is looked at.
+        """
         handler = self._handler
         budget = min(self._budget, handler.max_bytes)
         total = 0
@@ -149,7 +165,7 @@ class _Fetch:
                 partition = handler.find(asked, version)
                 read.partition = partition
                 partition.require_leader(asked.leader_epoch)
-                if self._replica_id >= 0:
+                if self.is_follower:
                     self._refuse_strangers(partition, asked.leader_epoch)
                 limit = min(asked.max_bytes, budget - total)
                 more = self._read_one(read, partition.log, asked, limit, min_one=total == 0)
@@ -165,6 +181,11 @@ class _Fetch:
                 read.failed(ErrorCode.UNKNOWN_SERVER_ERROR)
                 urgent = True
                 continue
+            if self.is_follower and first and read.diverging is None:
+                partition.follower_fetched(
+                    self._replica_id, asked.fetch_offset, asked.follower_log_start, self._replica_epoch
+                )
+                read.high_watermark = partition.log.high_watermark
             if read.size:
                 partition.bytes_out += read.size
                 total += read.size
@@ -198,7 +219,10 @@ class _Fetch:
         read.high_watermark = high_watermark = log.high_watermark
         read.last_stable = last_stable = log.last_stable_offset
         read.log_start = log.log_start_offset
-        upper = last_stable if self.committed_only else high_watermark
+        if self.is_follower:
+            upper = log.log_end_offset
+        else:
+            upper = last_stable if self.committed_only else high_watermark
         offset = asked.fetch_offset
         if self.committed_only:
             read.aborted = []
@@ -276,7 +300,7 @@ class _Waiting:
                 (read.partition, read.asked.fetch_offset) for read in reads if read.partition is not None
             ]
         for partition in self._partitions:
-            partition.wait_for_data(self)
+            partition.wait_for_data(self, follower=fetch.is_follower)
         self._timer = handler.later(self, fetch.request.max_wait_ms)
         fetch.caller.connection.remembered.setdefault(_WAITING, set()).add(self)
 
@@ -305,7 +329,7 @@ class _Waiting:
         if waiting is None:
             return  # its client went away after it was woken
         waiting.discard(self)
-        reads, _, _ = self._fetch.read()
+        reads, _, _ = self._fetch.read(first=False)
         self.promise.resolve(self._fetch.encode(reads))
 
     def abandon(self) -> None:

@@ -26,6 +26,7 @@ class FetchPartition:
 
     __slots__ = (
         "fetch_offset",
+        "follower_log_start",
         "high_watermark",
         "index",
         "last_fetched_epoch",
@@ -39,6 +40,8 @@ class FetchPartition:
         self.topic_key = topic_key
         self.index = index
         self.fetch_offset = -1
+        # Where the reader's own log begins, if it is a replica.
+        self.follower_log_start = -1
         self.leader_epoch = -1
         self.last_fetched_epoch = -1
         self.max_bytes = 0
@@ -127,6 +130,7 @@ class FetchSessionCache:
                     partitions[key] = wanted
                 else:
                     known.fetch_offset = wanted.fetch_offset
+                    known.follower_log_start = wanted.follower_log_start
                     known.leader_epoch = wanted.leader_epoch
                     known.last_fetched_epoch = wanted.last_fetched_epoch
                     known.max_bytes = wanted.max_bytes
@@ -168,6 +172,7 @@ def _partitions(request: FetchRequest, uses_ids: bool) -> dict[tuple[TopicKey, i
         for asked in topic.partitions:
             partition = FetchPartition(topic_key, asked.partition)
             partition.fetch_offset = asked.fetch_offset
+            partition.follower_log_start = asked.log_start_offset
             partition.leader_epoch = asked.current_leader_epoch
             partition.last_fetched_epoch = asked.last_fetched_epoch
             partition.max_bytes = asked.partition_max_bytes

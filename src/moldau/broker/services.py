@@ -74,6 +74,8 @@ class BrokerServices:
     kraft_version: Callable[[], int] = lambda: 0
     authorizer: Authorizer | None = None
     coordinators: Coordinators | None = None
+    # The epoch of this broker's registration; -1 before it is registered.
+    broker_epoch: Callable[[], int] = lambda: -1
 
     @property
     def guard(self) -> Guard | None:

@@ -13,6 +13,7 @@ from moldau.metadata.image import PartitionRegistration
 from moldau.ports import Buffer
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.uuids import UNASSIGNED_DIRECTORY
+from moldau.replication.leader_state import Duties, LeaderState
 
 if TYPE_CHECKING:
     from moldau.log.partition_log import AppendInfo, PartitionLog
@@ -35,6 +36,8 @@ class Partition:
     __slots__ = (
         "_commit_waiters",
         "_data_waiters",
+        "_duties",
+        "_follower_waiters",
         "_log",
         "_open_log",
         "bytes_in",
@@ -45,6 +48,7 @@ class Partition:
         "isr",
         "leader_epoch",
         "leader_id",
+        "leading",
         "min_isr",
         "node_id",
         "offline",
@@ -66,8 +70,10 @@ class Partition:
         open_log: Callable[[Partition], PartitionLog],
         *,
         is_new: bool = False,
+        duties: Duties | None = None,
     ) -> None:
-        """`is_new`: it was created just now, so that there cannot be a log of it anywhere yet."""
+        """`is_new`: it was created just now, so that there cannot be a log of it anywhere yet. Without `duties` this
+        node knows no other, and cannot lead more than one replica."""
         self.node_id = node_id
         self.topic = topic
         self.topic_id = topic_id
@@ -75,7 +81,9 @@ class Partition:
         self.min_isr = min_isr
         self._open_log = open_log
         self._log: PartitionLog | None = None
+        self._duties = duties
         self._data_waiters: list[DataWaiter] | None = None
+        self._follower_waiters: list[DataWaiter] | None = None
         self._commit_waiters: list[tuple[int, Callable[[], None], Callable[[ErrorCode], None] | None]] | None = None
         self.is_new = is_new
         # The disk that has its log failed.
@@ -89,21 +97,54 @@ class Partition:
         self.isr: tuple[int, ...] = ()
         self.replicas: tuple[int, ...] = ()
         self.directories: tuple[bytes, ...] = ()
+        # What is known of the other replicas; None unless this one leads and there are others.
+        self.leading: LeaderState | None = None
         self.update(registration)
 
     # ---- leadership
 
     def update(self, registration: PartitionRegistration) -> None:
         """Take over what the controller decided about this partition."""
+        led = self.is_leader
         self.replicas = registration.replicas
         self.isr = registration.isr
         self.leader_id = registration.leader
         self.directories = registration.directories
         self.partition_epoch = registration.partition_epoch
-        if registration.leader_epoch != self.leader_epoch:
-            self.leader_epoch = registration.leader_epoch
+        new_epoch = registration.leader_epoch != self.leader_epoch
+        self.leader_epoch = registration.leader_epoch
+        self._follow_leadership(new_epoch=new_epoch)
+        if new_epoch and self._log is not None:
+            self._begin_epoch(self._log)
+        if self.leading is not None and self._log is not None:
+            self._advance(self._log, 0)
+        if led and new_epoch:
+            self._epoch_ended()
+
+    def knows(self, registration: PartitionRegistration) -> bool:
+        """Whether the controller has decided nothing new about this partition."""
+        return (
+            registration.partition_epoch == self.partition_epoch
+            and registration.leader_epoch == self.leader_epoch
+            and registration.directories == self.directories
+        )
+
+    def _follow_leadership(self, *, new_epoch: bool) -> None:
+        if self.leader_id != self.node_id or self._duties is None or len(self.replicas) < 2:
+            self.leading = None
+        elif self.leading is None or new_epoch:
+            self.leading = LeaderState(self, self._duties)
             if self._log is not None:
-                self._begin_epoch(self._log)
+                self.leading.start_offset = self._log.log_end_offset
+        else:
+            self.leading.replicas_changed()
+
+    def _epoch_ended(self) -> None:
+        """Whoever waits must look again; what a former leader has not committed it never will."""
+        if self.leader_id != self.node_id:
+            self._fail_commits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.tell_data(LOOK_AGAIN)
+        self._tell_followers(LOOK_AGAIN)
 
     def _begin_epoch(self, log: PartitionLog) -> None:
         if self.leader_id == self.node_id:
@@ -140,9 +181,12 @@ class Partition:
         if log is None:
             log = self._open_log(self)
             self._begin_epoch(log)
-            if self.isr == (self.node_id,):
+            if self.isr == (self.node_id,) and self.leading is None:
                 log.high_watermark = log.log_end_offset
             self._log = log
+            if self.leading is not None:
+                self.leading.start_offset = log.log_end_offset
+                self._advance(log, 0)
         return log
 
     @property
@@ -158,11 +202,15 @@ class Partition:
         """The disk failed: whoever waits for it is told, and nobody is served until the next start."""
         self._log = None
         self.offline = True
+        self._fail_commits(ErrorCode.KAFKA_STORAGE_ERROR)
+        self.tell_data(LOOK_AGAIN)
+        self._tell_followers(LOOK_AGAIN)
+
+    def _fail_commits(self, code: ErrorCode) -> None:
         waiters, self._commit_waiters = self._commit_waiters, None
         for _, _, failed in waiters or ():
             if failed is not None:
-                failed(ErrorCode.KAFKA_STORAGE_ERROR)
-        self.tell_data(LOOK_AGAIN)
+                failed(code)
 
     def _not_leading(self) -> ApiError:
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR if self.offline else ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -212,9 +260,14 @@ class Partition:
 
     def _advance(self, log: PartitionLog, new_bytes: int) -> None:
         """Commit what every in-sync replica has, and tell those who wait."""
-        if len(self.isr) > 1:
-            return
         committed = log.recovery_point if log.needs_sync_to_commit else log.log_end_offset
+        if self.leading is not None:
+            if self._follower_waiters is not None and new_bytes > 0:
+                self._tell_followers(new_bytes)
+            committed = self.leading.committed(committed)
+            new_bytes = self.leading.bytes_committed(new_bytes, log, committed)
+        elif len(self.isr) > 1:
+            return
         if committed <= log.high_watermark:
             return
         log.high_watermark = committed
@@ -256,9 +309,43 @@ class Partition:
             self._commit_waiters = []
         self._commit_waiters.append((offset, call, failed))
 
+    # ---- replicating
+
+    def follower_fetched(self, replica: int, offset: int, log_start: int, broker_epoch: int) -> None:
+        """One of the other replicas asked this one, its leader, for what comes after `offset`."""
+        leading, log = self.leading, self._log
+        if leading is None or log is None or replica not in leading.followers:
+            return
+        before = log.high_watermark
+        leading.fetched(replica, offset, log_start, broker_epoch, log)
+        if offset > before:
+            self._advance(log, 0)
+
+    def append_replicated(self, records: Buffer, high_watermark: int, log_start: int) -> int:
+        """Append what the leader sent, and follow it in what is committed and what is gone; gives the bytes added."""
+        log = self.log
+        added = 0
+        if len(records):
+            before = log.log_end_offset
+            if log.append_as_follower(records, self.leader_epoch) is not None and log.log_end_offset > before:
+                added = len(records)
+                self.bytes_in += added
+        committed = min(high_watermark, log.log_end_offset)
+        if committed > log.high_watermark:
+            log.high_watermark = committed
+        if log_start > log.log_start_offset:
+            log.delete_records(min(log_start, log.high_watermark))
+        return added
+
     # ---- waiting for data
 
-    def wait_for_data(self, waiter: DataWaiter) -> None:
+    def wait_for_data(self, waiter: DataWaiter, *, follower: bool = False) -> None:
+        """Followers wait for what is appended, all others for what is committed."""
+        if follower:
+            if self._follower_waiters is None:
+                self._follower_waiters = []
+            self._follower_waiters.append(waiter)
+            return
         if self._data_waiters is None:
             self._data_waiters = []
         self._data_waiters.append(waiter)
@@ -269,6 +356,11 @@ class Partition:
             waiters.remove(waiter)
             if not waiters:
                 self._data_waiters = None
+        waiters = self._follower_waiters
+        if waiters is not None and waiter in waiters:
+            waiters.remove(waiter)
+            if not waiters:
+                self._follower_waiters = None
 
     def tell_data(self, new_bytes: int) -> None:
         """More can be read than before (or the reader must look again): let those who wait know."""
@@ -278,3 +370,11 @@ class Partition:
         left = [waiter for waiter in waiters if not waiter.noticed(new_bytes)]
         if left:
             self._data_waiters = left + (self._data_waiters or [])
+
+    def _tell_followers(self, new_bytes: int) -> None:
+        waiters, self._follower_waiters = self._follower_waiters, None
+        if not waiters:
+            return
+        left = [waiter for waiter in waiters if not waiter.noticed(new_bytes)]
+        if left:
+            self._follower_waiters = left + (self._follower_waiters or [])

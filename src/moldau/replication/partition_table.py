@@ -14,6 +14,7 @@ from moldau.config.node_config import NodeConfig
 from moldau.config.topic_config import TopicConfig
 from moldau.metadata.image import EMPTY_IMAGE, TOPIC_RESOURCE, ClusterImage, TopicImage
 from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.replication.leader_state import Duties
 from moldau.replication.log_settings import log_config
 from moldau.replication.partition import LOOK_AGAIN, Partition
 
@@ -52,6 +53,10 @@ class PartitionTable:
         self.live = False
         # Told of every log that was opened.
         self.opened: Callable[[Partition], None] | None = None
+        # Where there are other brokers: told of every partition that is new, changed or gone.
+        self.duties: Duties | None = None
+        self.changed: Callable[[Partition], None] | None = None
+        self.removed: Callable[[Partition], None] | None = None
 
     # ---- look-ups
 
@@ -130,7 +135,7 @@ class PartitionTable:
         for index, registration in mine.items():
             partition = hosted.by_index.get(index)
             if partition is None:
-                hosted.by_index[index] = Partition(
+                partition = hosted.by_index[index] = Partition(
                     self._node_id,
                     topic.name,
                     topic.id,
@@ -139,9 +144,14 @@ class PartitionTable:
                     hosted.config.min_insync_replicas,
                     self._open_log,
                     is_new=self.live,
+                    duties=self.duties,
                 )
-            else:
+            elif not partition.knows(registration):
                 partition.update(registration)
+            else:
+                continue
+            if self.changed is not None:
+                self.changed(partition)
         for index in [i for i in hosted.by_index if i not in mine]:
             self._remove_partition(hosted.by_index.pop(index))
 
@@ -156,6 +166,8 @@ class PartitionTable:
 
     def _remove_partition(self, partition: Partition) -> None:
         partition.leader_id = -1
+        if self.removed is not None:
+            self.removed(partition)
         self._logs.delete(partition.topic, partition.index, partition.topic_id)
         partition.replace_log(None)
         partition.tell_data(LOOK_AGAIN)

@@ -1,0 +1,450 @@
+"""Following leaders: one conversation of fetches with each broker that leads partitions of which this node has a copy.
+
+Decides what is asked for and when, and what an answer does to the logs: append, cut off what the leader does not
+have, begin anew where its log begins. Copies are byte for byte. It never decides who leads or what is committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from moldau.config.node_config import NodeConfig
+from moldau.log.manager import LogManager
+from moldau.ports import Address, Clock, Network, Timer, Unreachable
+from moldau.protocol.errors import ApiError, ErrorCode, error_code
+from moldau.protocol.generated.wire import fetch_response
+from moldau.protocol.generated.wire.fetch_request import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    ReplicaState,
+)
+from moldau.protocol.generated.wire.list_offsets_request import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from moldau.replication.partition import Partition
+
+log = logging.getLogger("moldau.replication")
+
+FETCH_VERSION = 17
+LIST_OFFSETS_VERSION = 7
+LATEST, EARLIEST = -1, -2
+NO_SESSION = 0
+# After a failure, doubling up to replica.fetch.backoff.ms.
+BACKOFF_MS_FIRST = 5
+# On top of the time a leader may wait for data before its answer must be here.
+ANSWER_MS_MAX = 10_000
+
+Key = tuple[bytes, int]
+
+
+class _Followed:
+    """One partition that is copied from a leader."""
+
+    __slots__ = ("asked_epoch", "asked_offset", "backoff_ms", "delay", "partition", "resting")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        # What the request under way asks for.
+        self.asked_offset = -1
+        self.asked_epoch = -1
+        self.backoff_ms = 0
+        self.delay: Timer | None = None
+        # Not fetched at the moment, after an error or while something else is asked about it.
+        self.resting = False
+
+
+class ReplicaFetchers:
+    """Everything this node copies from others."""
+
+    def __init__(
+        self,
+        node_id: int,
+        logs: LogManager,
+        clock: Clock,
+        network: Network,
+        config: Callable[[], NodeConfig],
+        broker_epoch: Callable[[], int],
+        address_of: Callable[[int], Address | None],
+    ) -> None:
+        self.node_id = node_id
+        self.logs = logs
+        self.clock = clock
+        self.network = network
+        self.config = config
+        self.broker_epoch = broker_epoch
+        self.address_of = address_of
+        self.closed = False
+        self._leaders: dict[int, _LeaderFetcher] = {}
+        self._leader_of: dict[Key, int] = {}
+
+    def follow(self, partition: Partition) -> None:
+        """Copy this partition from its leader, whoever that was before."""
+        key = (partition.topic_id, partition.index)
+        before = self._leader_of.get(key)
+        if before is not None and before != partition.leader_id:
+            self.unfollow(partition)
+        self._leader_of[key] = partition.leader_id
+        fetcher = self._leaders.get(partition.leader_id)
+        if fetcher is None:
+            fetcher = self._leaders[partition.leader_id] = _LeaderFetcher(self, partition.leader_id)
+        fetcher.add(key, partition)
+
+    def unfollow(self, partition: Partition) -> None:
+        key = (partition.topic_id, partition.index)
+        leader = self._leader_of.pop(key, None)
+        if leader is not None:
+            self._leaders[leader].remove(key)
+
+    def close(self) -> None:
+        self.closed = True
+        for fetcher in self._leaders.values():
+            fetcher.close()
+
+
+class _LeaderFetcher:
+    """The conversation with one leader."""
+
+    def __init__(self, home: ReplicaFetchers, leader_id: int) -> None:
+        self._home = home
+        self._leader_id = leader_id
+        self._followed: dict[Key, _Followed] = {}
+        # What the next request must mention, because the leader does not know it yet.
+        self._news: set[Key] = set()
+        self._forgotten: set[Key] = set()
+        self._session_id = NO_SESSION
+        self._session_epoch = 0
+        # Answers of an earlier conversation are not listened to.
+        self._conversation = 0
+        self._in_flight = False
+        self._interrupt = False
+        self._backoff_ms = 0
+        self._timer: Timer | None = None
+
+    # ---- what is followed
+
+    def add(self, key: Key, partition: Partition) -> None:
+        found = self._followed.get(key)
+        if found is not None and found.partition is partition and found.asked_epoch == partition.leader_epoch:
+            return
+        if found is not None and found.delay is not None:
+            found.delay.cancel()
+        self._followed[key] = _Followed(partition)
+        self._forgotten.discard(key)
+        self._news.add(key)
+        self._hurry()
+
+    def remove(self, key: Key) -> None:
+        found = self._followed.pop(key, None)
+        if found is None:
+            return
+        if found.delay is not None:
+            found.delay.cancel()
+        self._news.discard(key)
+        self._forgotten.add(key)
+
+    def close(self) -> None:
+        self._conversation += 1
+        if self._timer is not None:
+            self._timer.cancel()
+        for followed in self._followed.values():
+            if followed.delay is not None:
+                followed.delay.cancel()
+
+    def _hurry(self) -> None:
+        """Something new shall be asked for, and must not wait until the leader has answered the request under way."""
+        self._interrupt = self._in_flight
+        self._schedule(0)
+
+    def _schedule(self, delay_ms: int) -> None:
+        if self._timer is None and not self._home.closed:
+            self._timer = self._home.clock.call_later(delay_ms, self._fetch)
+
+    def _rest(self, key: Key, followed: _Followed) -> None:
+        """Leave a partition out for a while."""
+        most = max(self._home.config().integer("replica.fetch.backoff.ms"), 1)
+        followed.backoff_ms = min(max(2 * followed.backoff_ms, BACKOFF_MS_FIRST), most)
+        self._pause(key, followed)
+        followed.delay = self._home.clock.call_later(followed.backoff_ms, lambda: self._resume(key, followed))
+
+    def _pause(self, key: Key, followed: _Followed) -> None:
+        followed.resting = True
+        self._news.discard(key)
+        self._forgotten.add(key)
+
+    def _resume(self, key: Key, followed: _Followed) -> None:
+        followed.delay = None
+        if self._followed.get(key) is followed and not followed.partition.offline:
+            followed.resting = False
+            self._forgotten.discard(key)
+            self._news.add(key)
+            self._hurry()
+
+    # ---- asking
+
+    def _fetch(self) -> None:
+        self._timer = None
+        home = self._home
+        if home.closed:
+            return
+        if self._in_flight:
+            if not self._interrupt:
+                return
+            self._restart()
+        self._interrupt = False
+        if not any(not followed.resting for followed in self._followed.values()):
+            self._restart()
+            return
+        address = home.address_of(self._leader_id)
+        if address is None or home.broker_epoch() < 0:
+            self._try_later()
+            return
+        request = self._request()
+        if request is None:
+            return
+        conversation = self._conversation
+        self._in_flight = True
+        home.network.send(
+            address,
+            request,
+            FETCH_VERSION,
+            lambda answer: self._answered(answer, conversation),
+            timeout_ms=request.max_wait_ms + ANSWER_MS_MAX,
+            # An abandoned request may still be waited on by the leader: the next one goes another way.
+            lane=f"replica-{conversation % 2}",
+        )
+
+    def _restart(self) -> None:
+        self._conversation += 1
+        self._in_flight = False
+        self._session_epoch = 0
+        self._forgotten.clear()
+
+    def _try_later(self) -> None:
+        most = max(self._home.config().integer("replica.fetch.backoff.ms"), 1)
+        self._backoff_ms = min(max(2 * self._backoff_ms, BACKOFF_MS_FIRST), most)
+        self._schedule(self._backoff_ms)
+
+    def _request(self) -> FetchRequest | None:
+        home = self._home
+        config = home.config()
+        max_bytes = config.integer("replica.fetch.max.bytes")
+        full = self._session_epoch == 0
+        topics: dict[bytes, list[FetchPartition]] = {}
+        wanted = list(self._followed) if full else [key for key in self._followed if key in self._news]
+        for key in wanted:
+            followed = self._followed[key]
+            if followed.resting:
+                continue
+            asked = self._ask_for(key, followed, max_bytes)
+            if asked is not None:
+                topics.setdefault(key[0], []).append(asked)
+        self._news.clear()
+        if full and not topics:
+            return None
+        gone: dict[bytes, list[int]] = {}
+        if not full:
+            for topic_id, index in self._forgotten:
+                gone.setdefault(topic_id, []).append(index)
+        self._forgotten.clear()
+        return FetchRequest(
+            replica_state=ReplicaState(replica_id=home.node_id, replica_epoch=home.broker_epoch()),
+            max_wait_ms=config.integer("replica.fetch.wait.max.ms"),
+            min_bytes=config.integer("replica.fetch.min.bytes"),
+            max_bytes=config.integer("replica.fetch.response.max.bytes"),
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            topics=[FetchTopic(topic_id=topic_id, partitions=asked) for topic_id, asked in topics.items()],
+            forgotten_topics_data=[
+                ForgottenTopic(topic_id=topic_id, partitions=lost) for topic_id, lost in gone.items()
+            ],
+        )
+
+    def _ask_for(self, key: Key, followed: _Followed, max_bytes: int) -> FetchPartition | None:
+        partition = followed.partition
+        try:
+            copy = partition.log
+        except ApiError:
+            self._pause(key, followed)  # its disk failed
+            return None
+        followed.asked_offset = copy.log_end_offset
+        followed.asked_epoch = partition.leader_epoch
+        return FetchPartition(
+            partition=partition.index,
+            current_leader_epoch=partition.leader_epoch,
+            fetch_offset=copy.log_end_offset,
+            last_fetched_epoch=copy.epochs.latest,
+            log_start_offset=copy.log_start_offset,
+            partition_max_bytes=max_bytes,
+        )
+
+    # ---- answers
+
+    def _answered(self, answer: Any, conversation: int) -> None:
+        if conversation != self._conversation or self._home.closed:
+            return
+        self._in_flight = False
+        if isinstance(answer, Unreachable):
+            log.debug("nothing can be fetched from broker %d: %s", self._leader_id, answer.reason)
+            self._restart()
+            self._try_later()
+            return
+        code = error_code(answer.error_code)
+        if code is not ErrorCode.NONE:
+            log.debug("broker %d begins another conversation: %s", self._leader_id, code.name)
+            self._restart()
+            self._session_id = NO_SESSION
+            self._try_later()
+            return
+        self._backoff_ms = 0
+        self._session_id = answer.session_id
+        self._session_epoch = 0 if answer.session_id == NO_SESSION else self._next_epoch()
+        for topic in answer.responses:
+            for data in topic.partitions:
+                self._take((topic.topic_id, data.partition_index), data)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fetch()
+
+    def _next_epoch(self) -> int:
+        return 1 if self._session_epoch >= 2**31 - 1 else self._session_epoch + 1
+
+    def _take(self, key: Key, data: fetch_response.PartitionData) -> None:
+        followed = self._followed.get(key)
+        if followed is None or followed.resting:
+            return
+        partition = followed.partition
+        if followed.asked_epoch != partition.leader_epoch or partition.leader_id != self._leader_id:
+            self._news.add(key)
+            return
+        try:
+            self._apply(key, followed, data)
+        except ApiError as error:
+            if partition.offline:
+                self._pause(key, followed)
+                return
+            log.warning("%s-%d cannot follow broker %d: %s", partition.topic, partition.index, self._leader_id, error)
+            self._rest(key, followed)
+        except Exception:
+            log.exception("%s-%d cannot follow broker %d", partition.topic, partition.index, self._leader_id)
+            self._rest(key, followed)
+
+    def _apply(self, key: Key, followed: _Followed, data: fetch_response.PartitionData) -> None:
+        partition = followed.partition
+        code = error_code(data.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._pause(key, followed)
+            _Realignment(
+                self._home, self._leader_id, partition, lambda done: self._realigned(key, followed, done)
+            ).begin()
+            return
+        if code is not ErrorCode.NONE:
+            log.debug("%s-%d from broker %d: %s", partition.topic, partition.index, self._leader_id, code.name)
+            self._rest(key, followed)
+            return
+        followed.backoff_ms = 0
+        if partition.log.log_end_offset != followed.asked_offset:
+            self._news.add(key)
+            return
+        if data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
+            self._cut(partition, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+            self._news.add(key)
+            return
+        start = partition.log.log_start_offset
+        partition.append_replicated(data.records or b"", data.high_watermark, data.log_start_offset)
+        if partition.log.log_end_offset != followed.asked_offset or partition.log.log_start_offset != start:
+            self._news.add(key)
+
+    def _cut(self, partition: Partition, epoch: int, end_offset: int) -> None:
+        """Remove what the leader does not have: it parted from this log in `epoch`, which ends there for it."""
+        copy = partition.log
+        _, own_end = copy.end_offset_for_epoch(epoch)
+        target = min(end_offset, copy.log_end_offset if own_end < 0 else own_end)
+        target = max(target, 0)
+        log.info(
+            "%s-%d: the log is cut from %d to %d, where that of broker %d goes on differently",
+            partition.topic,
+            partition.index,
+            copy.log_end_offset,
+            target,
+            self._leader_id,
+        )
+        self._home.logs.truncate(partition.topic, partition.index, target)
+
+    def _realigned(self, key: Key, followed: _Followed, done: bool) -> None:
+        if self._followed.get(key) is not followed:
+            return
+        if done:
+            self._resume(key, followed)
+        else:
+            self._rest(key, followed)
+
+
+class _Realignment:
+    """A copy that ends outside of its leader's log: find out where that is, and begin again there."""
+
+    __slots__ = ("_done", "_epoch", "_home", "_leader_id", "_partition")
+
+    def __init__(
+        self, home: ReplicaFetchers, leader_id: int, partition: Partition, done: Callable[[bool], None]
+    ) -> None:
+        self._home = home
+        self._leader_id = leader_id
+        self._partition = partition
+        self._epoch = partition.leader_epoch
+        self._done = done
+
+    def begin(self) -> None:
+        self._ask(EARLIEST, self._found_start)
+
+    def _ask(self, which: int, found: Callable[[int], None]) -> None:
+        partition = self._partition
+        address = self._home.address_of(self._leader_id)
+        if address is None:
+            self._done(False)
+            return
+        asked = ListOffsetsPartition(partition_index=partition.index, current_leader_epoch=self._epoch, timestamp=which)
+        request = ListOffsetsRequest(
+            replica_id=self._home.node_id, topics=[ListOffsetsTopic(name=partition.topic, partitions=[asked])]
+        )
+
+        def answered(answer: Any) -> None:
+            if self._home.closed:
+                return
+            if isinstance(answer, Unreachable) or partition.leader_epoch != self._epoch or partition.offline:
+                self._done(False)
+                return
+            told = answer.topics[0].partitions[0]
+            if told.error_code:
+                self._done(False)
+                return
+            try:
+                found(told.offset)
+            except ApiError as error:
+                log.warning("%s-%d cannot be realigned: %s", partition.topic, partition.index, error)
+                self._done(False)
+
+        self._home.network.send(
+            address, request, LIST_OFFSETS_VERSION, answered, timeout_ms=ANSWER_MS_MAX, lane="replica-offsets"
+        )
+
+    def _found_start(self, start: int) -> None:
+        partition = self._partition
+        if start <= partition.log.log_end_offset:
+            self._ask(LATEST, self._found_end)
+            return
+        log.info("%s-%d begins anew at %d, where its leader begins", partition.topic, partition.index, start)
+        self._home.logs.truncate_fully(partition.topic, partition.index, start)
+        self._done(True)
+
+    def _found_end(self, end: int) -> None:
+        partition = self._partition
+        if end < partition.log.log_end_offset:
+            log.warning("%s-%d is cut to %d, where its leader ends; it had more", partition.topic, partition.index, end)
+            self._home.logs.truncate(partition.topic, partition.index, end)
+        self._done(True)

@@ -1,0 +1,159 @@
+"""What the leader of a replicated partition knows of the other replicas, and what follows from it.
+
+Decides how far a partition is committed (by every replica that is in sync, or that the controller may already count
+as such) and which replicas ought to join or leave the in-sync set. The controller decides whether they do; this file
+sends nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from moldau.log.partition_log import PartitionLog
+    from moldau.replication.partition import Partition
+
+UNKNOWN = -1
+
+
+class Duties(Protocol):
+    """What a leader needs from its node."""
+
+    def now_ms(self) -> int:
+        """Time that never jumps."""
+        ...
+
+    def may_join(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether the cluster's image lets this life of the broker be in sync."""
+        ...
+
+    def propose(self, partition: Partition) -> None:
+        """Ask the controller for the in-sync set the partition wants (`LeaderState.proposed`)."""
+        ...
+
+
+class Follower:
+    """One of the other replicas, as its fetches show it."""
+
+    __slots__ = ("broker_epoch", "caught_up_ms", "end_offset", "fetched_ms", "leader_end_then", "log_start")
+
+    def __init__(self, caught_up_ms: int) -> None:
+        self.broker_epoch = UNKNOWN
+        self.end_offset = UNKNOWN
+        self.log_start = UNKNOWN
+        # When it last had everything, for all we know.
+        self.caught_up_ms = caught_up_ms
+        self.fetched_ms = 0
+        # Where the leader's log ended at its previous fetch.
+        self.leader_end_then = 1 << 62
+
+    def fetched(self, offset: int, log_start: int, broker_epoch: int, leader_end: int, now_ms: int) -> None:
+        if offset >= leader_end:
+            self.caught_up_ms = max(self.caught_up_ms, now_ms)
+        elif offset >= self.leader_end_then:
+            # It has now what there was then: it was in sync at that time, though more has come since.
+            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+        self.end_offset = offset
+        self.log_start = log_start
+        self.broker_epoch = broker_epoch
+        self.leader_end_then = leader_end
+        self.fetched_ms = now_ms
+
+
+class LeaderState:
+    """One epoch of leadership over a partition with several replicas."""
+
+    __slots__ = ("_duties", "_partition", "followers", "proposed", "proposed_at", "start_offset", "uncommitted_bytes")
+
+    def __init__(self, partition: Partition, duties: Duties) -> None:
+        self._partition = partition
+        self._duties = duties
+        self.followers: dict[int, Follower] = {}
+        # The in-sync set that the controller was asked for and may have decided on already.
+        self.proposed: tuple[int, ...] | None = None
+        self.proposed_at = UNKNOWN
+        # Where this epoch begins: who has less may still lack what is committed. Known once the log is open.
+        self.start_offset = 1 << 62
+        self.uncommitted_bytes = 0
+        self.replicas_changed()
+
+    def replicas_changed(self) -> None:
+        """Take over the assignment and the in-sync set of the image."""
+        partition = self._partition
+        now = self._duties.now_ms()
+        known = self.followers
+        self.followers = {
+            replica: known.get(replica) or Follower(now if replica in partition.isr else 0)
+            for replica in partition.replicas
+            if replica != partition.node_id
+        }
+        if self.proposed is not None and partition.partition_epoch > self.proposed_at:
+            self.proposed = None
+
+    def withdraw(self) -> None:
+        """The controller has refused the proposal for good."""
+        self.proposed = None
+
+    def fetched(self, replica: int, offset: int, log_start: int, broker_epoch: int, log: PartitionLog) -> None:
+        """A replica asks for what follows `offset`: it has everything before."""
+        self.followers[replica].fetched(offset, log_start, broker_epoch, log.log_end_offset, self._duties.now_ms())
+        if replica not in self._partition.isr and self.proposed is None:
+            self._consider(replica, log)
+
+    def _consider(self, replica: int, log: PartitionLog) -> None:
+        follower = self.followers[replica]
+        if follower.end_offset < max(log.high_watermark, self.start_offset):
+            return
+        if self._duties.may_join(replica, follower.broker_epoch):
+            partition = self._partition
+            self._propose((*partition.isr, replica))
+
+    def _propose(self, isr: tuple[int, ...]) -> None:
+        self.proposed = isr
+        self.proposed_at = self._partition.partition_epoch
+        self._duties.propose(self._partition)
+
+    def let_go_of_laggards(self, max_lag_ms: int) -> None:
+        """Propose an in-sync set without those who have not kept up for so long."""
+        partition = self._partition
+        if self.proposed is not None or not partition.opened:
+            return
+        now, end = self._duties.now_ms(), partition.log.log_end_offset
+        kept = tuple(
+            replica
+            for replica in partition.isr
+            if replica == partition.node_id or self._keeps_up(replica, end, now, max_lag_ms)
+        )
+        if len(kept) < len(partition.isr):
+            self._propose(kept)
+
+    def _keeps_up(self, replica: int, end: int, now: int, max_lag_ms: int) -> bool:
+        follower = self.followers.get(replica)
+        return follower is None or follower.end_offset == end or now - follower.caught_up_ms <= max_lag_ms
+
+    def committed(self, own: int) -> int:
+        """The offset before which every replica that counts has everything, this one having it up to `own`."""
+        partition = self._partition
+        if len(partition.isr) < min(partition.min_isr, len(partition.replicas)):
+            return UNKNOWN
+        return min((own, *self._ends(partition.isr), *self._ends(self.proposed or ())))
+
+    def bytes_committed(self, new_bytes: int, log: PartitionLog, committed: int) -> int:
+        """How many bytes readers see in addition, about, when `committed` becomes the high watermark."""
+        self.uncommitted_bytes += new_bytes
+        before = log.high_watermark
+        if committed <= before:
+            return 0
+        share = self.uncommitted_bytes * (committed - before) // max(log.log_end_offset - before, 1)
+        self.uncommitted_bytes -= share
+        return max(share, 1)
+
+    def _ends(self, replicas: Iterable[int]) -> Iterable[int]:
+        followers = self.followers
+        return (followers[each].end_offset for each in replicas if each in followers)
+
+    def lowest_log_start(self, own: int, alive: Callable[[int], bool]) -> int:
+        """Where the log begins on the replica that keeps the most, of those that are alive."""
+        starts = (follower.log_start for replica, follower in self.followers.items() if alive(replica))
+        return min((own, *starts))

@@ -1,0 +1,60 @@
+"""This node's part in replication: each partition it holds either leads, follows or rests, as the image says.
+
+Decides only which of these a partition does; leading is `leader_state.py` and `in_sync.py`, following is `fetcher.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from moldau.config.node_config import NodeConfig
+from moldau.log.manager import LogManager
+from moldau.metadata.image import ClusterImage
+from moldau.ports import Address, Clock, Network, Pending
+from moldau.replication.fetcher import ReplicaFetchers
+from moldau.replication.in_sync import InSyncSets
+from moldau.replication.partition import Partition
+from moldau.replication.partition_table import PartitionTable
+
+
+class Replication:
+    """Joins a partition table with the other brokers of the cluster."""
+
+    def __init__(
+        self,
+        node_id: int,
+        table: PartitionTable,
+        logs: LogManager,
+        clock: Clock,
+        network: Network,
+        *,
+        config: Callable[[], NodeConfig],
+        image: Callable[[], ClusterImage],
+        broker_epoch: Callable[[], int],
+        ask_controller: Callable[[Any, int], Pending[Any]],
+    ) -> None:
+        """Before the first image is applied to `table`."""
+        self._config = config
+        self._image = image
+        self.in_sync = InSyncSets(node_id, clock, ask_controller, broker_epoch, image)
+        self.fetchers = ReplicaFetchers(node_id, logs, clock, network, config, broker_epoch, self._address_of)
+        table.duties = self.in_sync
+        table.changed = self._changed
+        table.removed = self.fetchers.unfollow
+        self.in_sync.watch(lambda: table, lambda: config().integer("replica.lag.time.max.ms"))
+
+    def _address_of(self, broker_id: int) -> Address | None:
+        broker = self._image().brokers.get(broker_id)
+        endpoint = None if broker is None else broker.listeners.get(self._config().inter_broker_listener)
+        return None if endpoint is None else Address(endpoint.host, endpoint.port)
+
+    def _changed(self, partition: Partition) -> None:
+        if partition.leader_id < 0 or partition.is_leader or partition.offline:
+            self.fetchers.unfollow(partition)
+        else:
+            self.fetchers.follow(partition)
+
+    def close(self) -> None:
+        self.fetchers.close()
+        self.in_sync.close()
