@@ -22,6 +22,9 @@ Probe: TypeAlias = Callable[[BrokerRegistration, Callable[[bool], None]], None]
 FIRST_LOOK_MS: Final = 60
 NEXT_LOOK_MS: Final = 500
 
+# Between one look at a suspect and the next, unless it is heard of.
+PROBE_AGAIN_MS: Final = (20, 40, 80, 160, 320)
+
 
 class Suspicions:
     __slots__ = ("_brokers", "_clock", "_dead", "_probe", "_sessions", "_timer")
@@ -62,15 +65,21 @@ class Suspicions:
         return not broker.fenced and not self._sessions.of(broker.id).heard
 
     def _suspect(self, broker: BrokerRegistration) -> None:
-        if broker.fenced:
-            return
-        heard_at = self._sessions.of(broker.id).last_contact_ms
+        if not broker.fenced:
+            self._ask(broker, self._sessions.of(broker.id).last_contact_ms, PROBE_AGAIN_MS)
+
+    def _ask(self, broker: BrokerRegistration, heard_at: int, again_ms: tuple[int, ...]) -> None:
+        """A process that is being torn down still accepts connections for a moment: one look is not enough."""
 
         def answered(gone: bool) -> None:
             known = self._brokers().get(broker.id)
-            if not gone or known is None or known.epoch != broker.epoch or known.fenced:
+            if known is None or known.epoch != broker.epoch or known.fenced:
                 return
-            if self._sessions.of(broker.id).last_contact_ms == heard_at:
+            if self._sessions.of(broker.id).last_contact_ms != heard_at:
+                return
+            if gone:
                 self._dead(known)
+            elif again_ms:
+                self._clock.call_later(again_ms[0], lambda: self._ask(broker, heard_at, again_ms[1:]))
 
         self._probe(broker, answered)
