@@ -6,6 +6,7 @@ from typing import Any
 
 from broker_node import Client, SimulatedNode
 
+from moldau.coordinator.group.classic.rebalances import GATHERING_MS
 from moldau.ports import Pending
 from moldau.protocol.generated.wire.find_coordinator_request import FindCoordinatorRequest
 from moldau.protocol.generated.wire.heartbeat_request import HeartbeatRequest
@@ -25,6 +26,8 @@ from moldau.protocol.generated.wire.sync_group_request import SyncGroupRequest, 
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
+# After this time the first rebalance of a group is over when all of its members came at the beginning.
+GATHERED_MS = 2 * GATHERING_MS
 
 
 def subscription(*topics: str) -> bytes:
@@ -101,7 +104,7 @@ class Member:
 
     def join_now(self) -> Any:
         answer = self.join()
-        self.node.clock.advance(0)
+        self.node.clock.advance(GATHERED_MS)
         assert answer.done, "the rebalance is not over"
         return answer.value
 
@@ -141,7 +144,7 @@ class Member:
 def stable(node: SimulatedNode, *members: Member) -> None:
     """Bring these members (and nobody else) into one generation, each with its own number as assignment."""
     answers = [member.join() for member in members]
-    node.clock.advance(0)
+    node.clock.advance(GATHERED_MS)
     assert all(answer.done and answer.value.error_code == 0 for answer in answers), [a.done for a in answers]
     leader = next(member for member in members if member.joined.leader == member.id)
     waiting = [member.post_sync() for member in members if member is not leader]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from broker_node import SimulatedNode
-from group_client import REBALANCE_MS, SESSION_MS, Member, stable, with_groups
+from group_client import GATHERED_MS, REBALANCE_MS, SESSION_MS, Member, stable, with_groups
 
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.generated.wire.heartbeat_request import HeartbeatRequest
@@ -29,7 +29,7 @@ def test_join_in_every_version(node: SimulatedNode, version: int) -> None:
         assert first.value.error_code == ErrorCode.MEMBER_ID_REQUIRED
         assert first.value.member_id.startswith("tests-")
         first = member.post_join()
-    node.clock.advance(0)
+    node.clock.advance(GATHERED_MS)
     answer = first.value
     assert (answer.error_code, answer.generation_id, answer.protocol_name) == (0, 1, "range")
     assert answer.leader == answer.member_id == member.id
@@ -225,7 +225,7 @@ def test_who_freezes_is_removed_and_the_others_rebalance(node: SimulatedNode) ->
 def test_a_leader_that_never_syncs_is_removed(node: SimulatedNode) -> None:
     one, two = Member(node), Member(node)
     answers = [one.join(), two.join()]
-    node.clock.advance(0)
+    node.clock.advance(GATHERED_MS)
     assert all(answer.done for answer in answers)
     leader, follower = (one, two) if one.joined.leader == one.id else (two, one)
     waiting = follower.post_sync()
@@ -295,7 +295,7 @@ def test_new_metadata_makes_a_rebalance(node: SimulatedNode) -> None:
 def test_a_lost_answer_is_given_again(node: SimulatedNode) -> None:
     one, two = Member(node), Member(node)
     answers = [one.join(), two.join()]
-    node.clock.advance(0)
+    node.clock.advance(GATHERED_MS)
     assert all(answer.done for answer in answers)
     again = one.post_join()
     assert again.done, "the generation goes on"
@@ -306,7 +306,7 @@ def test_a_lost_answer_is_given_again(node: SimulatedNode) -> None:
 def test_leaving_while_syncing_begins_anew(node: SimulatedNode) -> None:
     one, two = Member(node), Member(node)
     answers = [one.join(), two.join()]
-    node.clock.advance(0)
+    node.clock.advance(GATHERED_MS)
     assert all(answer.done for answer in answers)
     leader, follower = (one, two) if one.joined.leader == one.id else (two, one)
     waiting = follower.post_sync()
@@ -331,7 +331,7 @@ def test_votes_decide_the_protocol(node: SimulatedNode) -> None:
     two = Member(node, protocols=(*reversed(common), ("other", b"o")))
     three = Member(node, protocols=tuple(reversed(common)))
     answers = [member.join() for member in (one, two, three)]
-    node.clock.advance(0)
+    node.clock.advance(GATHERED_MS)
     assert {answer.value.protocol_name for answer in answers} == {"sticky"}
     leader = next(member for member in (one, two, three) if member.joined.members)
     assert {each.metadata for each in leader.joined.members} == {b"s"}

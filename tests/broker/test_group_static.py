@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from broker_node import SimulatedNode
-from group_client import Member, stable, with_groups
+from group_client import GATHERED_MS, Member, stable, with_groups
 
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.generated.wire.leave_group_request import LeaveGroupRequest, MemberIdentity
@@ -23,7 +23,7 @@ def test_no_id_has_to_be_fetched_first(node: SimulatedNode) -> None:
     member = Member(node, instance="a")
     answer = member.post_join()
     assert not answer.done
-    node.clock.advance(0)
+    node.clock.advance(GATHERED_MS)
     assert answer.value.error_code == 0
     assert member.id.startswith("a-")
 
@@ -89,7 +89,7 @@ def test_a_static_member_that_waits_is_fenced_by_its_successor(node: SimulatedNo
 def test_while_assigning_a_restart_begins_a_new_rebalance(node: SimulatedNode) -> None:
     one, two = Member(node, instance="a"), Member(node, instance="b")
     answers = [one.join(), two.join()]
-    node.clock.advance(0)
+    node.clock.advance(GATHERED_MS)
     assert all(answer.done for answer in answers)
     leader, follower = (one, two) if one.joined.leader == one.id else (two, one)
     waiting = follower.post_sync()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from broker_node import Client, SimulatedNode
-from group_client import Member, commit, fetch, offsets, stable, with_groups
+from group_client import GATHERED_MS, Member, commit, fetch, offsets, stable, with_groups
 
 from moldau.broker.authorization import Operation, ResourceKind
 from moldau.broker.broker import Broker
@@ -57,7 +57,7 @@ def test_describe_every_state(node: SimulatedNode) -> None:
     member, other = Member(node), Member(node)
     member.join()
     assert described() == ("PreparingRebalance", 1, "")
-    node.clock.advance(0)
+    node.clock.advance(GATHERED_MS)
     assert described() == ("CompletingRebalance", 1, "")
     member.sync({member.id: b"x"})
     assert described() == ("Stable", 1, "range")

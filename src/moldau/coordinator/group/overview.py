@@ -25,10 +25,13 @@ class GroupOverview:
         self._shard = shard
 
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
-        """Groups in one of the states and of one of the types, in small letters; no filter lets all through."""
+        """Groups in one of the states and of one of the types, in small letters; no filter lets all through.
+
+        The newest come first.
+        """
         return [
             ListedGroup(group.group_id, group.listed_protocol_type, group.state_name, group.type.value)
-            for group in self._shard.groups.values()
+            for group in reversed(self._shard.groups.values())
             if (not states or group.state_name.lower() in states) and (not types or group.type.value in types)
         ]
 

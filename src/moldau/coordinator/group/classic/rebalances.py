@@ -7,7 +7,7 @@ when the group is empty again, and when the assignment has come (`syncs.py`).
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from moldau.coordinator.decision import Decision
 from moldau.coordinator.group.classic.group import ClassicGroup, ClassicState
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("moldau.coordinator")
 
 UNCHANGED: Decision[None] = Decision(None)
+
+GATHERING_MS: Final = 100
+"""The least time that the first members of a group wait for each other. With none, whoever comes first would be done
+alone within a millisecond, and those who start together with it would have to wait for its next heartbeat."""
 
 
 class Rebalances:
@@ -48,7 +52,7 @@ class Rebalances:
             self._complete_later(group, group.rebalance_timeout_ms)
             return UNCHANGED
         # The first members of a group seldom come alone: the others are given some time.
-        delay = self._shard.config().integer("group.initial.rebalance.delay.ms")
+        delay = max(self._shard.config().integer("group.initial.rebalance.delay.ms"), GATHERING_MS)
         self._wait_for_more(group.group_id, delay, max(group.rebalance_timeout_ms - delay, 0))
         return UNCHANGED
 
@@ -66,7 +70,7 @@ class Rebalances:
             return UNCHANGED
         if group.new_member_added and remaining_ms:
             group.new_member_added = False
-            longest = self._shard.config().integer("group.initial.rebalance.delay.ms")
+            longest = max(self._shard.config().integer("group.initial.rebalance.delay.ms"), GATHERING_MS)
             self._wait_for_more(group_id, min(longest, remaining_ms), max(remaining_ms - delay_ms, 0))
             return UNCHANGED
         return self.complete(group)
