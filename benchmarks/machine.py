@@ -18,7 +18,7 @@ from typing import Any
 import confluent_kafka
 from codegen import kafka_jars
 
-RESERVOIR_BYTES = 1 << 30
+PROCESSES_BYTES = 200 << 20
 HUGE_PAGE_BYTES = 2 << 20
 
 
@@ -27,7 +27,7 @@ def facts() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "processor": _processor(),
         "memory_gb": round(_memory_bytes("MemTotal") / (1 << 30), 1),
-        "kernel": platform.release(),
+        "kernel": platform.release().partition("-")[0],
         "python": platform.python_version(),
         "java": _java_version(),
     }
@@ -59,15 +59,16 @@ class Reservoir:
     """
 
     def __init__(self) -> None:
-        wanted = min(RESERVOIR_BYTES, _memory_bytes("MemAvailable") // 4)
-        self._size = wanted - wanted % HUGE_PAGE_BYTES
         self._memory: mmap.mmap | None = None
 
-    def fill(self) -> None:
-        if self._memory is None:
-            self._memory = mmap.mmap(-1, self._size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            self._memory.madvise(mmap.MADV_HUGEPAGE)
-            ctypes.memset((ctypes.c_char * self._size).from_buffer(self._memory), 1, self._size)
+    def fill(self, payload_bytes: int) -> None:
+        """Touch what a row needs that moves this much, beside what its processes allocate."""
+        self.release()
+        wanted = min(payload_bytes + PROCESSES_BYTES, _memory_bytes("MemAvailable") // 4)
+        size = max(1, wanted // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
+        self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._memory.madvise(mmap.MADV_HUGEPAGE)
+        ctypes.memset((ctypes.c_char * size).from_buffer(self._memory), 1, size)
 
     def release(self) -> None:
         if self._memory is not None:

@@ -27,7 +27,9 @@ def figure(value: float | None) -> str:
 def _three_digits(value: float) -> str:
     if abs(value) >= 100:
         return f"{value:.0f}"
-    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+    if abs(value) >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
 
 
 def verdict(line: Line) -> str:

@@ -122,9 +122,9 @@ class Target:
             if self.broker.cpu_seconds() - cpu < IDLE_WINDOW_SECONDS * IDLE_SHARE:
                 return
 
-    def run(self, *clients: tuple[Connect, Task]) -> tuple[list[Result], Cost]:
+    def run(self, *clients: tuple[Connect, Task], written_bytes: int = 0) -> tuple[list[Result], Cost]:
         """Run clients at the same time, from the moment all are connected to the last answer."""
-        self.reservoir.fill()
+        self.reservoir.fill(written_bytes)
         running = [ClientProcess(connect, {"bootstrap": self.bootstrap, **task}) for connect, task in clients]
         try:
             for each in running:

@@ -17,6 +17,7 @@ from benchmarks.target import Cost, Filled, Target
 SIZE_BYTES = 100
 WARM_UP_RECORDS = 200_000  # while the tool's JVM compiles itself; not part of its steady-state summary
 TOOL_TIMEOUT_SECONDS = 120.0
+JVM_BYTES = 512 << 20
 PRODUCED = re.compile(r"(\d+) (steady state )?records sent, ([\d.]+) records/sec")
 JOIN_GROUP, SYNC_GROUP, HEARTBEAT = 11, 14, 12
 
@@ -27,7 +28,7 @@ class ToolFailed(RuntimeError):
 
 def run_tool(target: Target, class_name: str, *arguments: str) -> tuple[str, Cost]:
     command = [*java_tool(class_name, target.directory / "tools-log4j2.properties"), *arguments]
-    target.reservoir.fill()
+    target.reservoir.fill(JVM_BYTES)
     target.reservoir.release()
     with target.costs() as cost:
         tool = process.spawn(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

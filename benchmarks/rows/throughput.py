@@ -70,7 +70,7 @@ def fill(
         "compressible": compression != "none",
         "config": {"compression.type": compression, **(config or {})},
     }
-    (result,), cost = target.run((clients.produce, task))
+    (result,), cost = target.run((clients.produce, task), written_bytes=messages * size_bytes)
     return result["seconds"], cost.broker_cpu_seconds
 
 
@@ -105,7 +105,7 @@ class Produce1KB(Produce):
 
     def floor(self, target: Target) -> Sample:
         payload = target.scaled(self.messages) * self.size_bytes
-        target.reservoir.fill()
+        target.reservoir.fill(payload)
         target.reservoir.release()
         return {"cpu_ns_per_byte": floor_ns_per_byte(target.directory / "floor", payload)}
 

@@ -163,9 +163,9 @@ def test_nobody_listening_is_no_answer() -> None:
 
 
 def test_the_reservoir_holds_memory_until_it_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.machine.RESERVOIR_BYTES", 64 << 20)
+    monkeypatch.setattr("benchmarks.machine.PROCESSES_BYTES", 0)
     reservoir, before = Reservoir(), process.resident_bytes(os.getpid())
-    reservoir.fill()
+    reservoir.fill(64 << 20)
     assert process.resident_bytes(os.getpid()) > before + (60 << 20)
     reservoir.release()
     assert process.resident_bytes(os.getpid()) < before + (30 << 20)

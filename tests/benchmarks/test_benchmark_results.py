@@ -110,6 +110,7 @@ def test_disturbed_rows_are_named() -> None:
     ("value", "shown"),
     [
         (None, "-"),
+        (0.0816, "0.082"),
         (0.123, "0.12"),
         (12.34, "12.3"),
         (999.4, "999"),
