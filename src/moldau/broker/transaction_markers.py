@@ -89,7 +89,9 @@ class MarkerWriter:
         if partition.log.high_watermark > info.last_offset:
             return ErrorCode.NONE
         committed: Pending[ErrorCode] = Pending()
-        partition.when_committed(info.last_offset + 1, lambda: committed.resolve(ErrorCode.NONE))
+        partition.when_committed(
+            info.last_offset + 1, lambda: committed.resolve(ErrorCode.NONE), lambda code: committed.resolve(code)
+        )
         return committed
 
     def _write_to_group(self, index: int, marker: Marker) -> Outcome:

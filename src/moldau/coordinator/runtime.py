@@ -290,14 +290,15 @@ class CoordinatorRuntime(Generic[S]):
             return response
         answer: Pending[T | ApiError] = Pending()
 
-        def committed() -> None:
-            lost = ApiError(ErrorCode.NOT_COORDINATOR) if host.state is _State.CLOSED else None
+        def committed(error: ErrorCode | None = None) -> None:
+            gone = error is not None or host.state is _State.CLOSED
+            lost = ApiError(ErrorCode.NOT_COORDINATOR) if gone else None
             if done is not None:
                 done(lost)
             if not answer.done:
                 answer.resolve(response if lost is None else lost)
 
-        host.partition.when_committed(written_to, committed)
+        host.partition.when_committed(written_to, committed, committed)
         return answer
 
     # ---- following the cluster
