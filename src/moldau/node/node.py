@@ -355,7 +355,7 @@ class Node:
         bound = {listener.name: listener.port for listener in self._listeners}
         return [
             (each.name, each.host or socket.gethostname(), each.port or bound[each.name], each.security_protocol)
-            for each in self._config.controller_listeners
+            for each in self._config.advertised_controller_listeners
         ]
 
     async def _join_cluster(self) -> None:

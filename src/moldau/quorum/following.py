@@ -42,6 +42,7 @@ class Following:
         # Whom to ask next for the leader.
         self._next_to_ask = 0
         self._leader_is_silent = False
+        self._complained_of = ErrorCode.NONE
 
     # ---- roles
 
@@ -172,7 +173,7 @@ class Following:
         if not answer.error_code and len(answer.responses) == 1 and len(answer.responses[0].partitions) == 1:
             partition = answer.responses[0].partitions[0]
         if partition is None:
-            log.error("the quorum refused to be followed: %s", error_code(answer.error_code).name)
+            self._complain(error_code(answer.error_code))
             self._leader_is_silent = True
             self._retry()
             return
@@ -183,6 +184,12 @@ class Following:
         except LogDirFailure:
             # Reported already: the node stops. What could not be written is not asked for again.
             return
+
+    def _complain(self, code: ErrorCode) -> None:
+        """Once for each reason: it is asked again and again, and somebody may have to do something about it."""
+        if code is not self._complained_of:
+            self._complained_of = code
+            log.error("the quorum refuses to be followed: %s", code.name)
 
     def _is_answer_of_leader(self, hint: messages.LeaderHint, number: int) -> bool:
         """Whether the answer is to be used. Otherwise the next request is on its way, or waits a moment."""

@@ -187,6 +187,10 @@ class MetadataLog:
 
     def snapshot_written(self, snapshot_id: SnapshotId, high_watermark: int) -> None:
         """A new snapshot is on disk: what lies before older ones, and is not to be retained, can go."""
+        if snapshot_id.offset < self.start_offset:
+            # A newer one came from the leader while this one was written.
+            self._disk.remove(self._path(snapshot_id))
+            return
         self._snapshots.append(snapshot_id)
         self._snapshots.sort()
         self.clean(high_watermark)

@@ -141,7 +141,7 @@ class Serving:
         log = self._quorum.log
         offset, epoch = asked.fetch_offset, asked.last_fetched_epoch
         latest, oldest = log.latest_snapshot_id, log.oldest_snapshot_id
-        if offset == 0 and latest != BOOTSTRAP_SNAPSHOT_ID:
+        if latest != BOOTSTRAP_SNAPSHOT_ID and (offset == 0 or offset < log.start_offset):
             return latest
         if offset == 0 and log.start_offset == 0:
             return None
