@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from moldau.testing.nodes import NodeCluster
@@ -18,7 +18,7 @@ QUICK = {"retry.backoff.ms": 20, "reconnect.backoff.ms": 10, "reconnect.backoff.
 
 @pytest.fixture
 def cluster() -> Iterator[NodeCluster]:
-    settings = {"min.insync.replicas": "2", "default.replication.factor": "3"}
+    settings = {"min.insync.replicas": "2", "offsets.topic.replication.factor": "3"}
     with NodeCluster(combined=3, config=settings) as cluster:
         client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
         client.create_topics([NewTopic("t", PARTITIONS, 3)])["t"].result(20)
@@ -163,3 +163,33 @@ def test_all_killed_at_once(cluster: NodeCluster) -> None:
     writer.finish()
     until(lambda: all_in_sync(cluster))
     check(cluster, writer)
+
+
+def test_a_group_goes_on_when_its_coordinator_is_killed(cluster: NodeCluster) -> None:
+    writer = Writer(cluster)
+    writer.write(300)
+    writer.finish()
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+    consumer = Consumer({**settings, "enable.auto.commit": False, "session.timeout.ms": 10_000, **QUICK})
+    consumer.subscribe(["t"])
+    found: dict[tuple[int, int], bytes] = {}
+
+    def read() -> bool:
+        message = consumer.poll(0.1)
+        if message is not None and message.error() is None:
+            assert (message.partition(), message.offset()) not in found, "what was committed is read again"
+            found[message.partition(), message.offset()] = message.value()
+        return len(found) == len(writer.acknowledged)
+
+    until(read, 30)
+    consumer.commit(asynchronous=False)
+    client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    described = client.describe_consumer_groups(["g"])["g"].result(20)
+    assert described.state == ConsumerGroupState.STABLE
+    cluster.nodes[described.coordinator.id].kill()
+    writer.write(300)
+    writer.finish()
+    until(read, 30)
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    assert found == writer.acknowledged
