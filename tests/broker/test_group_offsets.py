@@ -196,6 +196,9 @@ def test_delete_offsets(groups: SimulatedNode) -> None:
     assert [(p.partition_index, p.error_code) for p in answer.topics[0].partitions] == [(0, 0), (2, 0), (9, 3)]
     assert offsets(fetch(groups.client, "g")) == {("orders", 1): 1}
     assert delete(groups, "other", "orders", 0).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert delete(groups, "other", "nothing", 0).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    unknown = delete(groups, "g", "nothing", 0)
+    assert (unknown.error_code, unknown.topics[0].partitions[0].error_code) == (0, 3)
     assert delete(groups, "", "orders", 0).error_code == ErrorCode.INVALID_GROUP_ID
 
 

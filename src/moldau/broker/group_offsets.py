@@ -248,8 +248,7 @@ class GroupOffsetHandlers:
                     result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 else:
                     wanted.append((asked.name, each.partition_index, result))
-        if not wanted:
-            return response
+        # Also when nothing is left to delete: a group that does not exist is worse than a topic that does not.
         host = self._runtime.host_of(request.group_id)
         outcome = self._runtime.write(host, lambda shard: shard.commits.delete(request.group_id, wanted))
         return after(outcome, lambda failed: failed if isinstance(failed, ApiError) else response)
