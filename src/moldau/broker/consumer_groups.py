@@ -27,6 +27,7 @@ from moldau.protocol.generated.wire.consumer_group_describe_response import (
     DescribedGroup,
 )
 from moldau.protocol.generated.wire.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from moldau.protocol.generated.wire.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 
 if TYPE_CHECKING:
     from moldau.coordinator.group.shard import GroupShard
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 # From this version on members choose their ids themselves.
 _OWN_MEMBER_ID: Final = 1
 _PROTOCOL: Final = "consumer"
+# The level of the feature group.version that brings consumer groups.
+_SUPPORTED_SINCE: Final = 1
 
 
 class ConsumerGroupHandlers:
@@ -48,19 +51,19 @@ class ConsumerGroupHandlers:
             ApiKey.CONSUMER_GROUP_DESCRIBE: self.describe,
         }
 
-    def _check_enabled(self) -> None:
+    @property
+    def _enabled(self) -> bool:
         services = self._services
         enabled = _PROTOCOL in services.config.words("group.coordinator.rebalance.protocols")
-        if not enabled or services.image.feature_level(GROUP_VERSION) < 1:
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+        return enabled and services.image.feature_level(GROUP_VERSION) >= _SUPPORTED_SINCE
 
     # ---- ConsumerGroupHeartbeat
 
     def heartbeat(self, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> object:
-        self._check_enabled()
-        for topic in request.subscribed_topic_names or ():
-            if not self._may_describe(topic, caller):
-                raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if not self._enabled:
+            return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        if not all(self._may_describe(topic, caller) for topic in request.subscribed_topic_names or ()):
+            return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         self._check(request, caller.api_version)
         beat = Beat(request, caller.client_id or "", f"/{caller.host}", lambda topic: self._may_describe(topic, caller))
         host = self._runtime.host_of(request.group_id)
@@ -103,7 +106,9 @@ class ConsumerGroupHandlers:
     # ---- ConsumerGroupDescribe
 
     def describe(self, request: ConsumerGroupDescribeRequest, caller: Caller) -> object:
-        self._check_enabled()
+        if not self._enabled:
+            refused = [DescribedGroup(ErrorCode.UNSUPPORTED_VERSION, group_id=each) for each in request.group_ids]
+            return ConsumerGroupDescribeResponse(groups=refused)
         parts = [self._describe_one(group_id, caller) for group_id in request.group_ids]
 
         def finished(groups: list[DescribedGroup]) -> ConsumerGroupDescribeResponse:

@@ -50,12 +50,10 @@ class ClassicMembers:
     # ---- JoinGroup
 
     def join(self, group: ConsumerGroup, joining: Joining) -> Decision[None]:
-        request = joining.request
-        member_id = request.member_id
         try:
             return self._join(group, joining)
         except ApiError as error:
-            return joining.refuse(member_id, error.code)
+            return joining.refuse("", error.code)
 
     def _join(self, group: ConsumerGroup, joining: Joining) -> Decision[None]:
         groups, request = self._groups, joining.request
@@ -107,7 +105,7 @@ class ClassicMembers:
         if joining.answer.done:
             return
         if error is not None:
-            joining.refuse(joining.request.member_id, error.code)
+            joining.refuse("", error.code)
             return
         timeouts = self._groups.timeouts
         timeouts.joined(group_id, member.member_id)
@@ -136,7 +134,7 @@ class ClassicMembers:
             if joining.answer.done:
                 return
             if error is not None:
-                joining.refuse(joining.request.member_id, error.code)
+                joining.refuse("", error.code)
             else:
                 joining.answer.resolve(_join_response(moved))
 

@@ -27,7 +27,8 @@ def describe(group: ConsumerGroup, assignor: str, image: ClusterImage) -> Descri
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=assignor,
-        members=[_member(group, member, image) for member in group.members.values()],
+        # The newest first, as Apache Kafka mostly has them.
+        members=[_member(group, member, image) for member in reversed(group.members.values())],
     )
 
 

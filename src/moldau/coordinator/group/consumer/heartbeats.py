@@ -76,7 +76,7 @@ class Heartbeats:
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=moved.epoch,
-            heartbeat_interval_ms=self._interval(group, subscribed.epoch, moved),
+            heartbeat_interval_ms=self._interval(group, subscribed.epoch, moved, joining),
         )
         if joining or _is_full(request) or moved.assigned != member.assigned:
             response.assignment = _assignment(moved.assigned)
@@ -141,15 +141,20 @@ class Heartbeats:
 
     # ---- how soon is it to come back
 
-    def _interval(self, group: ConsumerGroup, epoch: int, member: ConsumerMember) -> int:
+    def _interval(self, group: ConsumerGroup, epoch: int, member: ConsumerMember, joining: bool) -> int:
         usual = self._groups.settings(group.group_id).consumer_heartbeat_interval_ms
         quick = max(_QUICK_MS, _QUICK_MS_PER_MEMBER * len(group.members))
         if quick >= usual or not (group.has_topics or member.topics or member.regex):
             return usual
-        if member.is_reconciled_to(epoch) and group.state is ConsumerGroupState.STABLE:
-            # For a while after a change, others are likely to come (or to go) as well.
-            return quick if self._groups.has_changed_within(group.group_id, usual) else usual
-        return quick
+        if not member.is_reconciled_to(epoch):
+            # Classic members give up partitions at their own pace; asking for them more often does not help.
+            return usual if group.classic_count else quick
+        if joining:
+            # It comes back by itself as soon as it has taken over what it got.
+            return usual
+        # For a while after a change, others are likely to come (or to go) as well.
+        moving = group.state is not ConsumerGroupState.STABLE or self._groups.has_changed_within(group.group_id, usual)
+        return quick if moving else usual
 
 
 def _updated(member: ConsumerMember, beat: Beat) -> ConsumerMember:

@@ -71,7 +71,7 @@ class Targets:
         return Target(epoch, result[updated.member_id])
 
     def _is_due(self, group: ConsumerGroup) -> bool:
-        if group.assignment_time_ms == NO_TIME:
+        if group.assignment_time_ms == NO_TIME or not group.members:
             return True
         interval = self._groups.settings(group.group_id).consumer_assignment_interval_ms
         return self._shard.clock.now_ms() >= group.assignment_time_ms + interval
