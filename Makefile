@@ -35,7 +35,7 @@ run: $(VENV)/.broker  ## start one node, and say what to try next
 
 test: $(VENV)/.dev check  ## all checks and all tests
 	@$(BIN)/python -m compileall -q src/moldau
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 check: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .
