@@ -1,0 +1,185 @@
+"""A node without sockets to throw bytes at: simulated disk, virtual clock, and an ear for what it logs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, settings
+
+from moldau.broker.context import ClientConnection
+from moldau.ports import Pending
+from moldau.protocol.api import API_TABLE, ApiKey
+from moldau.protocol.frames import decode_response, encode_request
+from moldau.protocol.generated.wire.api_versions_request import ApiVersionsRequest
+from moldau.protocol.wire import Message, ProtocolError
+from moldau.records.builder import build_batch
+from moldau.records.record import Record
+from tests.broker.broker_node import SimulatedNode
+from tests.protocol.protocol_schemas import RANGES, Case
+
+# How much longer than usual to look; with more than 1 every run looks elsewhere.
+EFFORT = int(os.environ.get("MOLDAU_FUZZ_EFFORT", "1"))
+QUICK = settings(
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+    derandomize=EFFORT == 1,
+)
+TOPICS = {
+    "plain": {},
+    "compacted": {"cleanup.policy": "compact"},
+    "both": {"cleanup.policy": "compact,delete", "compression.type": "zstd"},
+    "gzip": {"compression.type": "gzip"},
+    "snappy": {"compression.type": "snappy"},
+    "lz4": {"compression.type": "lz4"},
+    "stamped": {"message.timestamp.type": "LogAppendTime", "compression.type": "uncompressed"},
+    "timely": {"message.timestamp.before.max.ms": "3600000", "message.timestamp.after.max.ms": "3600000"},
+}
+PARTITIONS = 2
+WORDS = ("group", "1", "retention.ms", "cleanup.policy", "compact", "range", "")
+# An answer may be larger than its request, but not without bound.
+ANSWER_BYTES_MAX = 8 << 20
+
+
+class Complaints(logging.Handler):
+    """What the node logged as an error of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.exc_info:
+            text += "\n" + (self.formatter or logging.Formatter()).formatException(record.exc_info)
+        self.found.append(text)
+
+
+class FuzzNode:
+    """One node with some topics and records, and what was thrown at it."""
+
+    def __init__(self) -> None:
+        self.node = SimulatedNode(num_partitions="1", max_incremental_fetch_session_cache_slots="10")
+        self.complaints = Complaints()
+        self.topic_ids = {
+            name: self.node.create_topic(name, PARTITIONS, **{k.replace(".", "_"): v for k, v in config.items()})
+            for name, config in TOPICS.items()
+        }
+        self._number = 0
+
+    def __enter__(self) -> FuzzNode:
+        self._logger = logging.getLogger("moldau")
+        self._logger.addHandler(self.complaints)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self.complaints)
+
+    # ---- throwing
+
+    def throw(self, frame: bytes, *, service: Any = None) -> str:
+        """What came of a frame (without its length): 'answered', 'silent', 'waiting' or 'refused'."""
+        self._number += 1
+        service = service or self.node.broker
+        connection = ClientConnection(self._number, "PLAINTEXT", "192.0.2.9", 40000)
+        try:
+            outcome = service.dispatch(memoryview(frame), connection)
+            service.after_requests()
+        except ProtocolError:
+            return "refused"
+        finally:
+            self.check(frame)
+        if isinstance(outcome, Pending) and not outcome.done:
+            service.disconnected(connection)
+            return "waiting"
+        value = outcome.value if isinstance(outcome, Pending) else outcome
+        service.disconnected(connection)
+        if value is None:
+            return "silent"
+        whole = b"".join(bytes(each) for each in value)
+        assert int.from_bytes(whole[:4], "big") == len(whole) - 4, f"a frame with the wrong length after {frame!r}"
+        assert len(whole) < ANSWER_BYTES_MAX, f"{len(whole)} bytes in answer to {frame!r}"
+        assert whole[4:8] == frame[4:8], "somebody else's correlation id"
+        return "answered"
+
+    def check(self, frame: bytes) -> None:
+        if self.complaints.found:
+            raise AssertionError(f"{frame!r} made the node complain:\n" + "\n".join(self.complaints.found))
+
+    def alive(self) -> None:
+        request = ApiVersionsRequest(client_software_name="fuzz", client_software_version="1")
+        answer = self.ask(request, 4)
+        assert answer.error_code == 0
+
+    def ask(self, request: Any, version: int) -> Any:
+        spec = API_TABLE[type(request).API_KEY]
+        frame = encode_request(spec, version, 7, "fuzz", request)[4:]
+        connection = ClientConnection(0, "PLAINTEXT", "192.0.2.9", 40000)
+        outcome = self.node.broker.dispatch(memoryview(frame), connection)
+        self.node.broker.after_requests()
+        self.check(frame)
+        value = outcome.value if isinstance(outcome, Pending) else outcome
+        return decode_response(spec, version, b"".join(bytes(each) for each in value)[4:])[1]
+
+    # ---- requests that get somewhere
+
+    def inform(self, case: Case, message: Any, chance: random.Random, struct: str | None = None) -> Any:
+        """Put names, ids, numbers and records into a message that mean something to this node."""
+        for field in case.fields(struct or case.name):
+            if chance.randrange(4):
+                name = field["attribute"]
+                setattr(message, name, self._informed(case, field, getattr(message, name), chance))
+        return message
+
+    def _informed(self, case: Case, field: dict[str, Any], value: Any, chance: random.Random) -> Any:
+        kind = field["type"]
+        if isinstance(value, list):
+            return [self._informed(case, field, each, chance) for each in value]
+        if isinstance(value, Message):
+            return self.inform(case, value, chance, kind)
+        if value is None:
+            return None
+        if kind == "string":
+            return chance.choice([*TOPICS, *WORDS, value])
+        if kind == "uuid":
+            return chance.choice([*self.topic_ids.values(), bytes(16), value])
+        if kind == "records":
+            return sample_batch(chance)
+        if kind in RANGES:
+            return chance.choice([value, 0, 1, 2, max(-1, RANGES[kind][0])])
+        return value
+
+
+def sample_batch(chance: random.Random, *, now: int = 1_700_000_000_000) -> bytes:
+    """A batch as a client would send it."""
+    count = chance.choice((1, 1, 2, 5, 30))
+    records = [
+        Record(
+            i,
+            now + chance.randrange(1000),
+            chance.choice((None, b"", b"key", b"key2", bytes(200))),
+            chance.choice((None, b"", b"value", bytes(300))),
+            chance.choice(((), (("h", b"v"),), (("h", None), ("", b"")))),
+        )
+        for i in range(count)
+    ]
+    producer = chance.randrange(3) == 0
+    return build_batch(
+        records,
+        codec=chance.randrange(5),
+        producer_id=chance.choice((1, 2, 3)) if producer else -1,
+        producer_epoch=0 if producer else -1,
+        base_sequence=chance.choice((0, 1, 5, 2**31 - 1)) if producer else -1,
+    )
+
+
+def served(node: FuzzNode) -> list[tuple[ApiKey, int, int]]:
+    """(key, lowest, highest version) of everything a client can ask for."""
+    return [
+        (ApiKey(key), route.min_version, route.max_version)
+        for key, route in sorted(node.node.broker.router.routes.items())
+    ]
