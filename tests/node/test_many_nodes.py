@@ -114,6 +114,19 @@ def test_a_killed_active_controller_is_replaced(three: NodeCluster) -> None:
     assert leaders(other, "before") == {1, 2, 3}
 
 
+def test_a_frozen_active_controller_is_replaced_and_follows_when_it_thaws(three: NodeCluster) -> None:
+    frozen = active_controller(three)
+    three.nodes[frozen].freeze()
+    begin = time.monotonic()
+    create(admin(three, frozen), "meanwhile")
+    assert time.monotonic() - begin < 6.0
+    three.nodes[frozen].thaw()
+    client = admin(three, *(node for node in three.nodes if node != frozen))
+    until(lambda: "meanwhile" in client.list_topics(timeout=10).topics)
+    create(client, "afterwards")
+    assert active_controller(three) != frozen
+
+
 def test_all_killed_at_once_come_back(three: NodeCluster) -> None:
     create(admin(three), "t")
     for node in three.nodes.values():

@@ -244,6 +244,9 @@ class RaftWorld:
 
         node.quorum.append(records, encode_records(records, LEVEL)).committed.then(done)
 
+    def is_past(self, epoch: int) -> bool:
+        return any(node.quorum.epoch > epoch for node in self.alive)
+
     def is_settled(self) -> bool:
         """Everybody who is alive follows one leader and has all of its log."""
         leader = self.leader

@@ -144,7 +144,7 @@ class DescribeClusterHandler:
         services = self._services
         if mine == BROKER_ENDPOINT:
             nodes = self._brokers(caller.listener_name, include_fenced=request.include_fenced_brokers)
-            controller_id = random_alive_broker(services)
+            controller_id = broker_for_administration(services)
         else:
             nodes = self._controllers(caller.listener_name)
             controller_id = services.controller.leader_id()
@@ -261,9 +261,12 @@ def _bad_key(key_type: int, key: str, version: int) -> ErrorCode | None:
     return None
 
 
-def random_alive_broker(services: BrokerServices) -> int:
-    """What clients are told is the controller: any broker will do, since every one forwards to the real one."""
+def broker_for_administration(services: BrokerServices) -> int:
+    """What clients are told is the controller: any broker will do, since every one forwards to the real one. This one
+    is certainly alive, and another one may have died without anybody having noticed yet."""
     alive = [broker.id for broker in services.image.brokers.values() if not broker.fenced]
+    if services.node_id in alive:
+        return services.node_id
     return services.random.choice(alive) if alive else -1
 
 

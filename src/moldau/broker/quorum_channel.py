@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from moldau.broker.forwarding import CHANGING
 from moldau.broker.local_controller import SERVED, LocalController
-from moldau.ports import Clock, Network, Pending, Unreachable
+from moldau.ports import Address, Clock, Network, Pending, Unreachable
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.generated.wire.describe_quorum_request import DescribeQuorumRequest, PartitionData, TopicData
@@ -40,6 +40,18 @@ class ControllerLink:
         self._network = network
         self._timeout_ms = timeout_ms
         self._lane = lane
+        self._under_way: list[tuple[Address, Pending[Any]]] = []
+        quorum.add_leader_watcher(self._leader_changed)
+
+    def _leader_changed(self) -> None:
+        """Who was asked may be frozen, and leads no more in any case: nobody shall wait for its answer."""
+        leader = self._quorum.leader_address
+        if leader is None:
+            return
+        abandoned = [answer for address, answer in self._under_way if address != leader]
+        self._under_way = [each for each in self._under_way if each[0] == leader]
+        for answer in abandoned:
+            answer.resolve(ApiError(ErrorCode.NOT_CONTROLLER, "Another controller became active."))
 
     def serves(self, api_key: int) -> bool:
         return api_key in SERVED
@@ -58,8 +70,12 @@ class ControllerLink:
         if address is None:
             return Pending.of(ApiError(ErrorCode.NOT_CONTROLLER, "The active controller is not known."))
         answer: Pending[Any] = Pending()
+        self._under_way.append((address, answer))
 
         def answered(response: Any) -> None:
+            if answer.done:
+                return
+            self._under_way = [each for each in self._under_way if each[1] is not answer]
             if isinstance(response, Unreachable):
                 response = ApiError(ErrorCode.NOT_CONTROLLER, f"The controller cannot be reached: {response.reason}")
             answer.resolve(response)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from moldau.broker.authorization import NOT_ASKED, Operation, ResourceKind, authorized_operations
 from moldau.broker.auto_creation import TopicAutoCreator
 from moldau.broker.context import Caller
-from moldau.broker.discovery import cluster_operations, random_alive_broker
+from moldau.broker.discovery import broker_for_administration, cluster_operations
 from moldau.broker.router import Handler
 from moldau.broker.services import BrokerServices
 from moldau.broker.topic_names import is_internal
@@ -76,7 +76,7 @@ class TopicMetadataHandlers:
         return MetadataResponse(
             brokers=_alive_brokers(services.image, caller.listener_name),
             cluster_id=services.cluster_id,
-            controller_id=random_alive_broker(services),
+            controller_id=broker_for_administration(services),
             topics=topics,
             cluster_authorized_operations=operations,
         )
