@@ -37,6 +37,7 @@ LATEST, EARLIEST = -1, -2
 NO_SESSION = 0
 # After a failure, doubling up to replica.fetch.backoff.ms.
 BACKOFF_MS_FIRST = 5
+OPEN_AT_ONCE = 16
 # On top of the time a leader may wait for data before its answer must be here.
 ANSWER_MS_MAX = 10_000
 
@@ -204,6 +205,9 @@ class _LeaderFetcher:
         if address is None or home.broker_epoch() < 0:
             self._try_later()
             return
+        if not self._open_some():
+            self._schedule(0)
+            return
         request = self._request()
         if request is None:
             return
@@ -218,6 +222,22 @@ class _LeaderFetcher:
             # An abandoned request may still be waited on by the leader: the next one goes another way.
             lane=f"replica-{conversation % 2}",
         )
+
+    def _open_some(self) -> bool:
+        """Open the logs of new partitions, some at a time because others wait for this thread; whether all are."""
+        left = OPEN_AT_ONCE
+        for key in list(self._news):
+            followed = self._followed[key]
+            if followed.partition.opened or followed.resting:
+                continue
+            if left == 0:
+                return False
+            left -= 1
+            try:
+                _ = followed.partition.log
+            except ApiError:
+                self._pause(key, followed)  # its disk failed
+        return True
 
     def _restart(self) -> None:
         self._conversation += 1
