@@ -193,3 +193,19 @@ def test_a_group_goes_on_when_its_coordinator_is_killed(cluster: NodeCluster) ->
     consumer.commit(asynchronous=False)
     consumer.close()
     assert found == writer.acknowledged
+
+
+def test_deleted_records_are_deleted_from_every_replica(cluster: NodeCluster) -> None:
+    writer = Writer(cluster)
+    writer.write(300)
+    writer.finish()
+    client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    deleted = client.delete_records([TopicPartition("t", index, 40) for index in range(PARTITIONS)])
+    begin = time.monotonic()
+    assert {future.result(20).low_watermark for future in deleted.values()} == {40}
+    assert time.monotonic() - begin < GAP_SECONDS_MAX
+    cluster.nodes[state(cluster)[0][0]].kill()
+    until(lambda: len(state(cluster)[0][1]) == 2)
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "reader", "log_level": 0})
+    assert consumer.get_watermark_offsets(TopicPartition("t", 0), timeout=20) == (40, 100)
+    consumer.close()

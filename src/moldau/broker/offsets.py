@@ -17,6 +17,7 @@ from moldau.broker.router import Handler
 from moldau.broker.services import BrokerServices
 from moldau.broker.topic_names import is_internal
 from moldau.log.readable_log import TimestampedOffset
+from moldau.ports import Pending
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.generated.wire.delete_records_request import DeleteRecordsPartition, DeleteRecordsRequest
@@ -40,6 +41,7 @@ from moldau.protocol.generated.wire.offset_for_leader_epoch_response import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from moldau.replication.leader_state import LeaderState
 from moldau.replication.partition import Partition
 
 log = logging.getLogger("moldau.broker")
@@ -172,18 +174,24 @@ class OffsetHandlers:
 
     # ---- DeleteRecords
 
-    def delete_records(self, request: DeleteRecordsRequest, caller: Caller) -> DeleteRecordsResponse:
-        return DeleteRecordsResponse(
+    def delete_records(
+        self, request: DeleteRecordsRequest, caller: Caller
+    ) -> DeleteRecordsResponse | Pending[DeleteRecordsResponse]:
+        deletion = _Deletion(self._services)
+        response = DeleteRecordsResponse(
             topics=[
                 DeleteRecordsTopicResult(
                     name=topic.name,
-                    partitions=[self._delete_before(topic.name, partition) for partition in topic.partitions],
+                    partitions=[self._delete_before(topic.name, partition, deletion) for partition in topic.partitions],
                 )
                 for topic in request.topics
             ]
         )
+        return deletion.when_done(response, request.timeout_ms)
 
-    def _delete_before(self, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    def _delete_before(
+        self, topic: str, asked: DeleteRecordsPartition, deletion: _Deletion
+    ) -> DeleteRecordsPartitionResult:
         answer = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1)
         try:
             if is_internal(topic):
@@ -203,11 +211,64 @@ class OffsetHandlers:
                     ErrorCode.OFFSET_OUT_OF_RANGE,
                     f"The specified offset {asked.offset} is higher than the high watermark {log.high_watermark}",
                 )
-            log.delete_records(offset)
-            answer.low_watermark = log.log_start_offset
+            partition.delete_before(offset)
+            deletion.add(partition, offset, answer)
         except ApiError as error:
             answer.error_code = error.code
         return answer
+
+
+class _Deletion:
+    """One DeleteRecords request: done when every replica that is alive has deleted, too."""
+
+    def __init__(self, services: BrokerServices) -> None:
+        self._services = services
+        self._left: list[tuple[Partition, LeaderState, int, DeleteRecordsPartitionResult]] = []
+        self._response: DeleteRecordsResponse | None = None
+        self._answer: Pending[DeleteRecordsResponse] = Pending()
+
+    def add(self, partition: Partition, offset: int, answer: DeleteRecordsPartitionResult) -> None:
+        answer.low_watermark = partition.lowest_log_start
+        if answer.low_watermark < offset and partition.leading is not None:
+            self._left.append((partition, partition.leading, offset, answer))
+
+    def when_done(
+        self, response: DeleteRecordsResponse, timeout_ms: int
+    ) -> DeleteRecordsResponse | Pending[DeleteRecordsResponse]:
+        if not self._left:
+            return response
+        self._response = response
+        for _, leading, _, _ in self._left:
+            leading.start_watchers.append(self._look)
+        self._timer = self._services.clock.call_later(max(timeout_ms, 0), self._time_is_up)
+        return self._answer
+
+    def _look(self) -> None:
+        left = []
+        for waiting in self._left:
+            partition, leading, offset, answer = waiting
+            answer.low_watermark = partition.lowest_log_start
+            if answer.low_watermark < offset:
+                left.append(waiting)
+            elif self._look in leading.start_watchers:
+                leading.start_watchers.remove(self._look)
+        self._left = left
+        if not left:
+            self._finish()
+
+    def _time_is_up(self) -> None:
+        for partition, leading, _, answer in self._left:
+            if self._look in leading.start_watchers:
+                leading.start_watchers.remove(self._look)
+            led = partition.leading is leading
+            answer.error_code = ErrorCode.REQUEST_TIMED_OUT if led else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self._finish()
+
+    def _finish(self) -> None:
+        if not self._answer.done:
+            self._timer.cancel()
+            assert self._response is not None
+            self._answer.resolve(self._response)
 
 
 def _check_epoch(partition: Partition, asked_epoch: int, *, leader_only: bool) -> None:

@@ -64,7 +64,16 @@ class Follower:
 class LeaderState:
     """One epoch of leadership over a partition with several replicas."""
 
-    __slots__ = ("_duties", "_partition", "followers", "proposed", "proposed_at", "start_offset", "uncommitted_bytes")
+    __slots__ = (
+        "_duties",
+        "_partition",
+        "followers",
+        "proposed",
+        "proposed_at",
+        "start_offset",
+        "start_watchers",
+        "uncommitted_bytes",
+    )
 
     def __init__(self, partition: Partition, duties: Duties) -> None:
         self._partition = partition
@@ -76,6 +85,8 @@ class LeaderState:
         # Where this epoch begins: who has less may still lack what is committed. Known once the log is open.
         self.start_offset = 1 << 62
         self.uncommitted_bytes = 0
+        # Called when a replica has deleted records from its beginning.
+        self.start_watchers: list[Callable[[], None]] = []
         self.replicas_changed()
 
     def replicas_changed(self) -> None:
@@ -97,7 +108,12 @@ class LeaderState:
 
     def fetched(self, replica: int, offset: int, log_start: int, broker_epoch: int, log: PartitionLog) -> None:
         """A replica asks for what follows `offset`: it has everything before."""
-        self.followers[replica].fetched(offset, log_start, broker_epoch, log.log_end_offset, self._duties.now_ms())
+        follower = self.followers[replica]
+        deleted = log_start > follower.log_start
+        follower.fetched(offset, log_start, broker_epoch, log.log_end_offset, self._duties.now_ms())
+        if deleted:
+            for look in list(self.start_watchers):
+                look()
         if replica not in self._partition.isr and self.proposed is None:
             self._consider(replica, log)
 
@@ -153,7 +169,8 @@ class LeaderState:
         followers = self.followers
         return (followers[each].end_offset for each in replicas if each in followers)
 
-    def lowest_log_start(self, own: int, alive: Callable[[int], bool]) -> int:
+    def lowest_log_start(self, own: int) -> int:
         """Where the log begins on the replica that keeps the most, of those that are alive."""
-        starts = (follower.log_start for replica, follower in self.followers.items() if alive(replica))
+        alive = self._duties.may_join
+        starts = (each.log_start for replica, each in self.followers.items() if alive(replica, UNKNOWN))
         return min((own, *starts))

@@ -321,6 +321,17 @@ class Partition:
         if offset > before:
             self._advance(log, 0)
 
+    def delete_before(self, offset: int) -> None:
+        """Delete what is before `offset` here, and let the other replicas know at once."""
+        self.log.delete_records(offset)
+        self._tell_followers(LOOK_AGAIN)
+
+    @property
+    def lowest_log_start(self) -> int:
+        """Where the log begins on the replica that keeps the most."""
+        own = self.log.log_start_offset
+        return own if self.leading is None else self.leading.lowest_log_start(own)
+
     def append_replicated(self, records: Buffer, high_watermark: int, log_start: int) -> int:
         """Append what the leader sent, and follow it in what is committed and what is gone; gives the bytes added."""
         log = self.log
