@@ -142,7 +142,7 @@ class Partition:
     def _epoch_ended(self) -> None:
         """Whoever waits must look again; what a former leader has not committed it never will."""
         if self.leader_id != self.node_id:
-            self._fail_commits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self.fail_commits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.tell_data(LOOK_AGAIN)
         self._tell_followers(LOOK_AGAIN)
 
@@ -202,11 +202,12 @@ class Partition:
         """The disk failed: whoever waits for it is told, and nobody is served until the next start."""
         self._log = None
         self.offline = True
-        self._fail_commits(ErrorCode.KAFKA_STORAGE_ERROR)
+        self.fail_commits(ErrorCode.KAFKA_STORAGE_ERROR)
         self.tell_data(LOOK_AGAIN)
         self._tell_followers(LOOK_AGAIN)
 
-    def _fail_commits(self, code: ErrorCode) -> None:
+    def fail_commits(self, code: ErrorCode) -> None:
+        """Nothing more will be committed here: tell those who wait for it."""
         waiters, self._commit_waiters = self._commit_waiters, None
         for _, _, failed in waiters or ():
             if failed is not None:

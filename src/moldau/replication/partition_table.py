@@ -170,6 +170,8 @@ class PartitionTable:
             self.removed(partition)
         self._logs.delete(partition.topic, partition.index, partition.topic_id)
         partition.replace_log(None)
+        partition.leading = None
+        partition.fail_commits(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition.tell_data(LOOK_AGAIN)
 
     def _open_log(self, partition: Partition) -> PartitionLog:
