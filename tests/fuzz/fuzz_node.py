@@ -18,7 +18,7 @@ from moldau.protocol.wire import Message, ProtocolError
 from moldau.records.builder import build_batch
 from moldau.records.record import Record
 from tests.broker.broker_node import SimulatedNode
-from tests.protocol.protocol_schemas import RANGES, Case
+from tests.protocol.protocol_schemas import RANGES, Case, within
 
 # How much longer than usual to look; with more than 1 every run looks elsewhere.
 EFFORT = int(os.environ.get("MOLDAU_FUZZ_EFFORT", "1"))
@@ -59,12 +59,21 @@ class Complaints(logging.Handler):
         self.found.append(text)
 
 
+class Silence:
+    """A network in which nobody ever answers: a client may name any address as that of a new controller."""
+
+    def send(self, *_: object, **__: object) -> None:
+        pass
+
+
 class FuzzNode:
     """One node with some topics and records, and what was thrown at it."""
 
     def __init__(self) -> None:
         self.node = SimulatedNode(num_partitions="1", max_incremental_fetch_session_cache_slots="10")
         self.complaints = Complaints()
+        quorum = self.node.quorum
+        quorum.peers = quorum.peers._replace(network=Silence())
         self.topic_ids = {
             name: self.node.create_topic(name, PARTITIONS, **{k.replace(".", "_"): v for k, v in config.items()})
             for name, config in TOPICS.items()
@@ -175,6 +184,34 @@ def sample_batch(chance: random.Random, *, now: int = 1_700_000_000_000) -> byte
         producer_epoch=0 if producer else -1,
         base_sequence=chance.choice((0, 1, 5, 2**31 - 1)) if producer else -1,
     )
+
+
+def sample_message(case: Case, chance: random.Random, struct: str | None = None) -> Any:
+    """A small message of this version, without hypothesis: for tools that mutate by themselves."""
+    message = getattr(case.module(), struct or case.name)()
+    for field in case.fields(struct or case.name):
+        nullable = within(field.get("nullable"), case.version) and chance.randrange(4) == 0
+        if field.get("array"):
+            value: Any = [_sample_value(case, field, chance) for _ in range(chance.randrange(3))]
+        else:
+            value = _sample_value(case, field, chance)
+        setattr(message, field["attribute"], None if nullable else value)
+    return message
+
+
+def _sample_value(case: Case, field: dict[str, Any], chance: random.Random) -> Any:
+    kind = field["type"]
+    if kind in RANGES:
+        return chance.choice((0, 1, RANGES[kind][0], RANGES[kind][1]))
+    simple = {
+        "bool": bool(chance.randrange(2)),
+        "float64": 1.5,
+        "uuid": chance.randbytes(16),
+        "string": chance.choice((*TOPICS, *WORDS)),
+        "bytes": chance.randbytes(5),
+        "records": b"",
+    }
+    return simple[kind] if kind in simple else sample_message(case, chance, kind)
 
 
 def served(node: FuzzNode) -> list[tuple[ApiKey, int, int]]:

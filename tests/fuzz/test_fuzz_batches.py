@@ -160,3 +160,18 @@ def test_changed_batches_are_refused_or_do_no_harm(topic: str) -> None:
 
 def sample_batch_with_key() -> bytes:
     return build_batch([Record(0, 1_700_000_000_000, b"key", b"value", ())])
+
+
+def test_a_search_by_time_gets_past_a_batch_that_nobody_can_open() -> None:
+    """A batch is stored as it came: its header and checksum are right, its body may be anything."""
+    with FuzzNode() as node:
+        node.node.clock.advance(1_700_000_000_000 - node.node.clock.now_ms())
+        early, late = 1_600_000_000_000, 1_650_000_000_000
+        assert produce(node, "plain", build_batch([Record(0, early, None, b"first", ())])) is ErrorCode.NONE
+        junk = build_batch([Record(0, late, None, b"second", ())], codec=1)
+        assert produce(node, "plain", sealed(junk[: HEADER.size] + b"not gzip")) is ErrorCode.NONE
+        assert produce(node, "plain", build_batch([Record(0, late + 5, None, b"third", ())])) is ErrorCode.NONE
+        assert ask_offset(node, "plain", early).offset == 0
+        assert (ask_offset(node, "plain", early + 1).offset, ask_offset(node, "plain", late).offset) == (1, 1)
+        assert ask_offset(node, "plain", late + 1).offset == 2
+        assert ask_offset(node, "plain", -3).offset == 2

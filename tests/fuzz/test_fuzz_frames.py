@@ -81,7 +81,8 @@ def test_a_real_nodes_port() -> None:
         servers = cluster.bootstrap_servers
         for topic in ("plain", "compacted"):
             cluster.create_topic(topic, 2)
-        known = served(model)
+        # A request to add a controller makes the node call the address in it: not from a test.
+        known = [each for each in served(model) if each[0] != ApiKey.ADD_RAFT_VOTER]
         throw_many(servers, model, known, CONNECTIONS)
         before = resident_bytes(cluster.pid)
         throw_many(servers, model, known, CONNECTIONS * EFFORT)

@@ -339,9 +339,14 @@ class ReadableLog(ABC):
             header = BatchHeader(batch)
             if header.max_timestamp < timestamp or header.last_offset < self.log_start_offset:
                 continue
-            for record in read_records(batch, header):
-                if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
-                    return TimestampedOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+            try:
+                for record in read_records(batch, header):
+                    if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
+                        return TimestampedOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+            except BatchError:
+                # A producer wrote what nobody can open: whoever begins with it misses nothing that comes later.
+                first = max(header.base_offset, self.log_start_offset)
+                return TimestampedOffset(header.max_timestamp, first, header.partition_leader_epoch)
         return None
 
     def max_timestamp_offset(self) -> TimestampedOffset | None:
