@@ -18,7 +18,12 @@ QUICK = {"retry.backoff.ms": 20, "reconnect.backoff.ms": 10, "reconnect.backoff.
 
 @pytest.fixture
 def cluster() -> Iterator[NodeCluster]:
-    settings = {"min.insync.replicas": "2", "offsets.topic.replication.factor": "3"}
+    settings = {
+        "min.insync.replicas": "2",
+        "offsets.topic.replication.factor": "3",
+        "broker.session.timeout.ms": "2000",
+        "broker.heartbeat.interval.ms": "200",
+    }
     with NodeCluster(combined=3, config=settings) as cluster:
         client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
         client.create_topics([NewTopic("t", PARTITIONS, 3)])["t"].result(20)
@@ -209,3 +214,18 @@ def test_deleted_records_are_deleted_from_every_replica(cluster: NodeCluster) ->
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "reader", "log_level": 0})
     assert consumer.get_watermark_offsets(TopicPartition("t", 0), timeout=20) == (40, 100)
     consumer.close()
+
+
+def test_a_leader_that_was_frozen_and_deposed_meanwhile_does_no_harm(cluster: NodeCluster) -> None:
+    writer = Writer(cluster, **{"socket.timeout.ms": 1500})
+    writer.write_for(0.5)
+    leader = state(cluster)[0][0]
+    cluster.nodes[leader].freeze()
+    writer.write_for(5.0)
+    assert len(writer.times) > 100, "nothing goes on while one node is frozen"
+    assert writer.times[-1] > time.monotonic() - 1.0
+    cluster.nodes[leader].thaw()
+    writer.write_for(1.0)
+    writer.finish()
+    until(lambda: all_in_sync(cluster))
+    check(cluster, writer)
