@@ -139,14 +139,18 @@ def _format_request(config: NodeConfig, cluster_id: str, missing: list[str], ran
 
 
 def _founds_quorum(config: NodeConfig) -> bool:
-    """Whether an empty controller begins a dynamic quorum of its own: when it knows of no other controller."""
+    """Whether an empty controller begins a dynamic quorum of its own: when it knows of no other controller. One that
+    is to join by itself takes another port on this machine for another controller, too."""
     if not config.is_controller or config.quorum_voters:
         return False
     own = config.controller_listeners[0]
     names = {own.host, "localhost", "127.0.0.1", "::1", socket.gethostname()}
     names |= {each.host for each in config.advertised_controller_listeners}
     servers = config.quorum_servers
-    return len(servers) <= 1 and all(port == own.port and host in names for host, port in servers)
+    if len(servers) > 1 or any(host not in names for host, _ in servers):
+        return False
+    joins = config.flag("controller.quorum.auto.join.enable") and own.port != 0
+    return not joins or all(port == own.port for _, port in servers)
 
 
 def _stands_alone(config: NodeConfig) -> bool:
