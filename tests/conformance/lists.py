@@ -22,6 +22,8 @@ REASONS = (
     (r"API keys in ApiVersionsResponse must match|UNSUPPORTED,", "every API of Kafka being served"),
     (r"Invalid broker logger", "Kafka's own logger names, which do not exist here"),
     (r"Policy|PolicyTest", "policies, which are Java classes"),
+    (r"ConsumerGroup(Heartbeat|Describe)Request|ConsumerProtocolMigration", "details of KIP-848 groups"),
+    (r"OfflinePartition", "a partition whose broker was stopped"),
     (r"replica|Replica|Reassign|LeaderElection|ISR|Isr|Rack|ended by itself|Bounce", "replicas on several brokers"),
 )
 
