@@ -52,7 +52,7 @@ class Timeouts:
         def over() -> Decision[None]:
             group = self._groups.get(group_id)
             now = None if group is None else group.members.get(member.member_id)
-            if now is None or now.epoch != epoch:
+            if now is None or now.epoch != epoch or now.state is not MemberState.UNREVOKED_PARTITIONS:
                 return Decision(None)
             return self._fence(group_id, member.member_id, "did not give up its partitions in time")
 
@@ -75,7 +75,7 @@ class Timeouts:
     def _schedule(self, kind: str, group_id: str, member: ConsumerMember, over: Callable[[], Decision[None]]) -> None:
         host = self._shard.host
         host.timers.schedule(
-            (kind, group_id, member.member_id), member.rebalance_timeout_ms, lambda: host.perform(over)
+            (kind, group_id, member.member_id), max(member.rebalance_timeout_ms, 0), lambda: host.perform(over)
         )
 
     def _late(self, group_id: str, member: ConsumerMember, reason: str) -> Decision[None]:

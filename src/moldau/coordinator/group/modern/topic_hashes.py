@@ -29,9 +29,6 @@ class TopicHashes:
     def forget(self, topic: str) -> None:
         self._known.pop(topic, None)
 
-    def forget_all(self) -> None:
-        self._known.clear()
-
     def of_group(self, topics: Iterable[str], image: ClusterImage) -> int:
         """The number of a group that reads these topics, as records carry it: signed."""
         parts: list[bytes] = []
