@@ -47,7 +47,7 @@ def spawn(
     )
 
 
-def stop(process: subprocess.Popen[bytes], *, timeout_seconds: float = 30.0) -> int:
+def stop(process: subprocess.Popen[bytes], *, timeout_seconds: float = 120.0) -> int:
     """Ask a process to end, then make it; its exit status."""
     if process.poll() is None:
         process.terminate()

@@ -22,7 +22,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import machine
+from benchmarks import machine, process
 from benchmarks.brokers import BrokerFailed, MoldauBroker, compile_moldau
 from benchmarks.report import figure
 from benchmarks.results import round_figure
@@ -143,7 +143,6 @@ def large_topic(findings: Findings, directory: Path) -> None:
     try:
         for title, size_bytes in (("50 MB", SMALL_BYTES), ("50 GB", LARGE_BYTES)):
             topics.append(_sized_topic(title, directory / title.replace(" ", "-"), size_bytes))
-        os.sync()
         for _ in range(STARTS):
             for each in topics:
                 each.note("start to first read, s", _start_to_read(each))
@@ -244,8 +243,10 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="which parts (default all)")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
     parser.add_argument("--record", action="store_true", help="keep the figures in history/")
+    parser.add_argument("--nice", type=int, default=0, help="niceness of the node and clients, on a busy machine")
     arguments = parser.parse_args()
     compile_moldau()
+    process.set_niceness(arguments.nice)
     findings = Findings()
     with workspace() as directory:
         for part in arguments.parts or PARTS:
