@@ -54,7 +54,7 @@ def _timed(run: Callable[[], object]) -> float:
 
 def main() -> None:
     root = tempfile.mkdtemp(dir=sys.argv[1] if len(sys.argv) > 1 else None)
-    disk = OsDisk(lambda done: None)
+    disk = OsDisk(lambda _: None)
     clock = WallClock()
     try:
         plain = PartitionLog.open(disk, clock, f"{root}/plain-0", "plain", 0, None, LogConfig())
