@@ -25,6 +25,7 @@ from moldau.metadata.delta import ImageDelta
 from moldau.metadata.image import ClusterImage
 from moldau.ports import Background, Clock, Pending
 from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.wire import MALFORMED, ProtocolError
 from moldau.records.batch import iter_batches
 from moldau.records.builder import BatchBuilder, build_end_transaction_marker
 from moldau.records.record import read_records
@@ -348,8 +349,13 @@ class CoordinatorRuntime(Generic[S]):
                         host.shard.end_transaction(transaction, marker.committed)
                     continue
                 for each in read_records(data, header):
-                    if each.key is not None:
+                    if each.key is None:
+                        continue
+                    try:
                         replay(each.offset, transaction, each.key, each.value)
+                    except (ProtocolError, *MALFORMED) as error:
+                        # Not written by a coordinator: a client may write here too. Everybody else must be served.
+                        log.warning("the record at offset %d of %s cannot be read: %s", each.offset, self.topic, error)
                 count += header.record_count
                 if count >= LOAD_RECORDS:
                     count = 0
