@@ -31,12 +31,17 @@ STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 class World:
     """A node with two log directories; the metadata is in the good one."""
 
-    def __init__(self, root: Path, faults: Faults) -> None:
+    faults: Faults
+
+    def __init__(self, root: Path, faults: Faults | None, *, in_process: bool = True) -> None:
         self.root = root
-        self.faults = faults
+        if faults is not None:
+            self.faults = faults
         self.good, self.bad = root / "good", root / "bad"
         self.cluster = Cluster(
-            {"log.dirs": f"{self.good},{self.bad}", "metadata.log.dir": str(self.good)}, data_dir=root
+            {"log.dirs": f"{self.good},{self.bad}", "metadata.log.dir": str(self.good)},
+            data_dir=root,
+            in_process=in_process,
         )
 
     @property
