@@ -167,7 +167,7 @@ def main() -> int:
     verdict = report.verdict
     print(
         f"{report.kills} kills in {report.seconds:.0f} s; {verdict.acknowledged} records acknowledged, "
-        f"{verdict.stored} stored, {verdict.duplicates} repeated by producers that may; "
+        f"{verdict.stored} stored in topics that keep all, {verdict.duplicates} repeated by producers that may; "
         f"slowest start {report.slowest_start:.2f} s"
     )
     for problem in verdict.problems:
