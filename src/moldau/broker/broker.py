@@ -259,7 +259,7 @@ class Broker:
         elif image.topic(CONSUMER_OFFSETS) is not None:
             self.group_coordinator()
         if self.transactions is not None:
-            self.transactions.coordinator.image_published(delta, image)
+            self.transactions.image_published(delta, image)
         elif image.topic(TRANSACTION_STATE) is not None:
             self.transaction_family()
         self.coordinators.image_published()

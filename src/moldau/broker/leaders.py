@@ -1,4 +1,5 @@
-"""Who leads a partition now, so that a client that asked the wrong broker need not ask for metadata first (KIP-951)."""
+"""Who leads a partition now, so that a client that asked the wrong broker need not ask for metadata first (KIP-951);
+and where brokers reach each other."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from typing import NamedTuple
 
 from moldau.broker.services import BrokerServices
 from moldau.metadata.image import Endpoint
+from moldau.ports import Address
 
 
 class CurrentLeader(NamedTuple):
@@ -32,6 +34,13 @@ def current_leader(services: BrokerServices, topic: str, index: int, listener_na
     if broker is None or broker.fenced:
         return CurrentLeader(leader, epoch, None, None)
     return CurrentLeader(leader, epoch, broker.listeners.get(listener_name), broker.rack)
+
+
+def broker_address(services: BrokerServices, broker_id: int) -> Address | None:
+    """Where another broker takes requests of brokers; None while the cluster does not count on it."""
+    broker = services.image.brokers.get(broker_id)
+    endpoint = None if broker is None or broker.fenced else broker.listeners.get(services.config.inter_broker_listener)
+    return None if endpoint is None else Address(endpoint.host, endpoint.port)
 
 
 def topic_name(services: BrokerServices, topic_key: bytes, *, by_id: bool) -> str | None:

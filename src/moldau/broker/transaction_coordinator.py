@@ -16,6 +16,7 @@ from moldau.broker.producers import ProducerIds
 from moldau.broker.services import BrokerServices
 from moldau.broker.topic_names import TRANSACTION_STATE
 from moldau.broker.transaction_markers import Marker, MarkerWriter
+from moldau.broker.transaction_peers import RemoteMarkers
 from moldau.coordinator.decision import Decision
 from moldau.coordinator.runtime import CoordinatorRuntime, ShardHost
 from moldau.coordinator.transaction import ending, producers
@@ -39,8 +40,9 @@ log = logging.getLogger("moldau.coordinator")
 T = TypeVar("T")
 Host: TypeAlias = ShardHost[TransactionShard]
 
-# How long after a failure a marker is tried again.
-_RETRY_MARKERS_MS: Final = 100
+# How long after a failure a marker is tried again: soon, since a new leader is usually found at once, then less often.
+_RETRY_MARKERS_MS_FIRST: Final = 10
+_RETRY_MARKERS_MS_MAX: Final = 200
 # The partition needs no marker of ours any more: it is gone, or knows a later producer or coordinator.
 _SETTLED: Final = frozenset(
     {
@@ -55,11 +57,19 @@ _SETTLED: Final = frozenset(
 class TransactionCoordinator:
     """Every transactional id whose partition of the transaction-state topic is led here."""
 
-    def __init__(self, services: BrokerServices, ids: ProducerIds, markers: MarkerWriter) -> None:
+    def __init__(
+        self,
+        services: BrokerServices,
+        ids: ProducerIds,
+        markers: MarkerWriter,
+        remote_markers: RemoteMarkers | None = None,
+    ) -> None:
+        """`remote_markers` reaches the partitions that other brokers lead, where there are others."""
         self._services = services
         self._clock = services.clock
         self._ids = ids
         self._markers = markers
+        self._remote_markers = remote_markers
         self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
             TRANSACTION_STATE,
             partitions=services.partitions,
@@ -84,6 +94,8 @@ class TransactionCoordinator:
 
     def image_published(self, delta: ImageDelta, image: ClusterImage) -> None:
         self.runtime.image_published(delta, image)
+        if self._remote_markers is not None:
+            self._remote_markers.image_published()
         if self._expiry is None:
             self._watch_expiry()
 
@@ -227,14 +239,16 @@ class TransactionCoordinator:
         )
 
     def write_marker(self, place: TopicPartition, marker: Marker) -> ErrorCode | Pending[ErrorCode]:
+        """Have the leader of a partition write a marker, whoever that is now."""
         topic, index = place
-        known = self._services.image.topic(topic)
-        if known is None or index not in known.partitions:
+        known = self._services.image.partition(topic, index)
+        if known is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        partition = self._services.partitions.find(topic, index)
-        if partition is None or not partition.is_leader:
+        if known.leader == self._services.node_id:
+            return self._markers.write(topic, index, marker)
+        if known.leader < 0 or self._remote_markers is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return self._markers.write(topic, index, marker)
+        return self._remote_markers.write(known.leader, place, marker)
 
     def complete(self, host: Host, transactional_id: str, prepared: TransactionMetadata) -> None:
         """Every marker is written: the next transaction may begin."""
@@ -281,7 +295,7 @@ class TransactionCoordinator:
 class _Completion:
     """The markers of one transaction that ends."""
 
-    __slots__ = ("_coordinator", "_host", "_left", "_marker", "_prepared", "_transactional_id", "_waiting")
+    __slots__ = ("_coordinator", "_delay_ms", "_host", "_left", "_marker", "_prepared", "_transactional_id", "_waiting")
 
     def __init__(
         self, coordinator: TransactionCoordinator, host: Host, transactional_id: str, prepared: TransactionMetadata
@@ -293,6 +307,7 @@ class _Completion:
         self._marker = coordinator.marker_of(host, prepared)
         self._left = set(prepared.partitions)
         self._waiting = 0
+        self._delay_ms = 0
 
     def go(self) -> None:
         """Write what is missing; come back later for what could not be written."""
@@ -319,8 +334,8 @@ class _Completion:
     def _settle(self, place: TopicPartition, code: ErrorCode) -> None:
         if code in _SETTLED:
             self._left.discard(place)
-        if code is not ErrorCode.NONE:
-            log.warning("no marker of %s in %s-%d: %s", self._transactional_id, *place, code.name)
+        if code is not ErrorCode.NONE and not self._delay_ms:
+            log.warning("no marker of %s in %s-%d yet: %s", self._transactional_id, *place, code.name)
 
     def _one_less(self) -> None:
         self._waiting -= 1
@@ -328,7 +343,8 @@ class _Completion:
             return
         if not self._left and self._complete():
             return
-        self._host.timers.schedule(("markers", self._transactional_id), _RETRY_MARKERS_MS, self.go)
+        self._delay_ms = min(max(2 * self._delay_ms, _RETRY_MARKERS_MS_FIRST), _RETRY_MARKERS_MS_MAX)
+        self._host.timers.schedule(("markers", self._transactional_id), self._delay_ms, self.go)
 
     def _complete(self) -> bool:
         try:

@@ -12,10 +12,12 @@ from moldau.broker.services import BrokerServices
 from moldau.broker.transaction_coordinator import TransactionCoordinator
 from moldau.broker.transaction_gate import TransactionGate
 from moldau.broker.transaction_markers import Marker, MarkerHandlers, MarkerWriter
+from moldau.broker.transaction_peers import RemoteCoordinators, RemoteMarkers
 from moldau.broker.transaction_queries import TransactionQueryHandlers
 from moldau.broker.transactions import TransactionHandlers
 from moldau.coordinator.decision import Transaction
 from moldau.metadata.delta import ImageDelta
+from moldau.metadata.image import ClusterImage
 from moldau.ports import Pending
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -32,10 +34,19 @@ class TransactionFamily:
         self._services = services
         self._groups = groups
         self._markers = MarkerWriter(services, self._end_group_transaction)
-        self.coordinator = TransactionCoordinator(services, ids, self._markers)
-        self.gate = TransactionGate(self.coordinator)
+        network = services.network
+        self.coordinator = TransactionCoordinator(
+            services, ids, self._markers, None if network is None else RemoteMarkers(services, network)
+        )
+        self.gate = TransactionGate(
+            services, self.coordinator, None if network is None else RemoteCoordinators(services, network)
+        )
         self.producers = TransactionHandlers(services, self.coordinator)
-        self.coordinator.image_published(ImageDelta(), services.image)
+        self.image_published(ImageDelta(), services.image)
+
+    def image_published(self, delta: ImageDelta, image: ClusterImage) -> None:
+        self.coordinator.image_published(delta, image)
+        self.gate.image_published()
 
     def _end_group_transaction(
         self, index: int, transaction: Transaction, marker: Marker

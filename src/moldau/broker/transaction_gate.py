@@ -14,13 +14,16 @@ from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from moldau.broker.gathering import after
+from moldau.broker.services import BrokerServices
+from moldau.broker.topic_names import TRANSACTION_STATE
 from moldau.broker.transaction_coordinator import TransactionCoordinator
+from moldau.broker.transaction_peers import RemoteCoordinators
 from moldau.coordinator.transaction.metadata import EPOCH_BUMP_VERSION, ProducerIdAndEpoch, TopicPartition
 from moldau.log.producer_state import VerificationGuard
 from moldau.ports import Pending
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import HEADER_SIZE
-from moldau.replication.partition import Partition
+from moldau.replication.partition import NO_LEADER, Partition
 
 # Where a batch says who wrote it: producer id, epoch, sequence number.
 PRODUCER_FIELDS: Final = Struct(">qhi")
@@ -72,8 +75,20 @@ def producer_of(records: memoryview) -> tuple[ProducerIdAndEpoch, int] | None:
 class TransactionGate:
     """Asks the coordinator of a transactional id on behalf of the partitions led here."""
 
-    def __init__(self, coordinator: TransactionCoordinator) -> None:
+    def __init__(
+        self,
+        services: BrokerServices,
+        coordinator: TransactionCoordinator,
+        remote: RemoteCoordinators | None = None,
+    ) -> None:
+        """`remote` reaches coordinators on other brokers, where there are others."""
+        self._services = services
         self._coordinator = coordinator
+        self._remote = remote
+
+    def image_published(self) -> None:
+        if self._remote is not None:
+            self._remote.image_published()
 
     def admit(
         self,
@@ -114,6 +129,10 @@ class TransactionGate:
         self, transactional_id: str, producer: ProducerIdAndEpoch, places: Sequence[TopicPartition], client: Client
     ) -> Any:
         """The coordinator's answer for each partition, or an ApiError for all; a promise when it must be waited for."""
+        elsewhere = self._elsewhere(transactional_id)
+        if elsewhere is not None and self._remote is not None:
+            verify_only = client is not Client.ADDS_IMPLICITLY
+            return self._remote.ask(elsewhere, transactional_id, producer, places, verify_only=verify_only)
         try:
             if client is not Client.ADDS_IMPLICITLY:
                 return self._coordinator.verify_partitions(transactional_id, producer, places)
@@ -121,6 +140,14 @@ class TransactionGate:
         except ApiError as error:
             return error
         return after(added, lambda code: code if isinstance(code, ApiError) else dict.fromkeys(places, code))
+
+    def _elsewhere(self, transactional_id: str) -> int | None:
+        """The other broker that coordinates this id; None when it is this one, or nobody."""
+        index = self._coordinator.runtime.index_of(transactional_id)
+        known = None if index is None else self._services.image.partition(TRANSACTION_STATE, index)
+        if known is None or known.leader in (NO_LEADER, self._services.node_id):
+            return None
+        return known.leader
 
 
 # Ask the coordinator although the log wants no proof (verification is switched off, and the partition must be added).
