@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from moldau.node.directory_assignments import DirectoryAssignments
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.generated.wire.create_topics_request import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.generated.wire.describe_log_dirs_request import DescribeLogDirsRequest
@@ -219,6 +220,29 @@ def test_a_node_starts_without_one_of_its_directories(world: World) -> None:
     world.cluster.restart()
     for index in range(PARTITIONS):
         assert world.fetch(index).high_watermark >= 1
+        assert world.produce(index) == ErrorCode.NONE
+
+
+def test_a_directory_is_missed_whose_partitions_the_controller_never_heard_of(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash can come before a broker has said what is where; without the directory nobody may believe all is well."""
+    with monkeypatch.context() as crashed_too_early:
+        crashed_too_early.setattr(DirectoryAssignments, "tell", lambda *_: None)
+        world.create()
+        world.cluster.stop()
+    world.faults.fail(world.bad)
+    world.cluster.start()
+    world.assert_only_bad_is_offline()
+    counts = {index: world.fetch(index).high_watermark for index in world.partitions_in(world.good)}
+    world.faults.mend()
+    world.cluster.restart()
+    deadline = time.monotonic() + 30
+    while any(each.leader_id == -1 for each in world.metadata().values()):
+        assert time.monotonic() < deadline, "the partitions did not come back with their directory"
+        time.sleep(0.05)
+    for index in range(PARTITIONS):
+        assert world.fetch(index).high_watermark == counts.get(index, 1)
         assert world.produce(index) == ErrorCode.NONE
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from moldau.broker.context import ANONYMOUS
 from moldau.broker.services import ControllerChannel
-from moldau.ports import Clock, Timer
+from moldau.ports import Clock, Pending, Timer
 from moldau.protocol.errors import ApiError, ErrorCode, error_code
 from moldau.protocol.generated.wire.assign_replicas_to_dirs_request import (
     AssignReplicasToDirsRequest,
@@ -45,11 +45,26 @@ class DirectoryAssignments:
         self._untold: dict[tuple[bytes, int], bytes] = {}
         self._timer: Timer | None = None
         self._asking = False
+        self._all_told: Pending[None] | None = None
 
     def tell(self, topic_id: bytes, index: int, directory_id: bytes) -> None:
         """The replica is in this directory, and the controller believes otherwise."""
         self._untold[topic_id, index] = directory_id
         self._schedule(GATHER_MS)
+
+    def tell_now(self) -> Pending[None]:
+        """Kept once the controller knows everything. A broker that stops must not take it along unsaid: if the
+        directory does not come back, nobody could tell its partitions from ones that never had records."""
+        told: Pending[None] = Pending()
+        if not self._untold:
+            told.resolve(None)
+            return told
+        self._all_told = told
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._schedule(0)
+        return told
 
     def _schedule(self, delay_ms: int) -> None:
         if self._timer is None and not self._asking:
@@ -77,6 +92,9 @@ class DirectoryAssignments:
             delay = RETRY_MS
         if self._untold:
             self._schedule(delay)
+        elif self._all_told is not None:
+            all_told, self._all_told = self._all_told, None
+            all_told.resolve(None)
 
     def close(self) -> None:
         self._untold.clear()
