@@ -123,6 +123,7 @@ class _Fetch:
         "_replica_epoch",
         "_replica_id",
         "caller",
+        "committed",
         "committed_only",
         "context",
         "is_follower",
@@ -136,6 +137,8 @@ class _Fetch:
         self.request = request
         self.context = context
         self.committed_only = request.isolation_level == READ_COMMITTED
+        # Whether what a replica asked for has committed something, and so made others act, maybe append.
+        self.committed = False
         newer = caller.api_version >= _REPLICA_STATE_SINCE
         self._replica_id = request.replica_state.replica_id if newer else request.replica_id
         self.is_follower = self._replica_id >= 0
@@ -185,7 +188,10 @@ class _Fetch:
                 partition.follower_fetched(
                     self._replica_id, asked.fetch_offset, asked.follower_log_start, self._replica_epoch
                 )
-                read.high_watermark = partition.log.high_watermark
+                high_watermark = partition.log.high_watermark
+                if high_watermark != read.high_watermark:
+                    read.high_watermark = high_watermark
+                    self.committed = True
             if read.size:
                 partition.bytes_out += read.size
                 total += read.size
@@ -303,6 +309,11 @@ class _Waiting:
             partition.wait_for_data(self, follower=fetch.is_follower)
         self._timer = handler.later(self, fetch.request.max_wait_ms)
         fetch.caller.connection.remembered.setdefault(_WAITING, set()).add(self)
+        if fetch.committed and any(
+            read.partition is not None and read.partition.log.log_end_offset > read.asked.fetch_offset for read in reads
+        ):
+            # Appended after this fetch had read, and before it waited.
+            self.noticed(LOOK_AGAIN)
 
     def noticed(self, new_bytes: int) -> bool:
         if self._woken or self.promise.done:
