@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from moldau.broker.authorization import Guard, Operation, ResourceKind
 from moldau.broker.context import Caller
 from moldau.broker.router import Outcome
+from moldau.broker.topic_names import INTERNAL_TOPICS
 from moldau.log.append_checks import unpacking
 from moldau.ports import Clock, Pending, Timer
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -42,7 +43,6 @@ _ZSTD = 4
 _CODEC_AT = 22
 _CODEC_MASK = 7
 _TRANSACTIONAL_BIT = 0x10
-INTERNAL_TOPICS = frozenset({b"__consumer_offsets", b"__transaction_state", b"__share_group_state"})
 
 
 class PartitionResult:
@@ -295,7 +295,7 @@ class _Request:
                 raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
             if records is None or not len(records):
                 raise ApiError(ErrorCode.INVALID_RECORD, "a partition without records")
-            if topic_key in INTERNAL_TOPICS and self.caller.client_id != _ADMIN_CLIENT:
+            if partition.topic in INTERNAL_TOPICS and self.caller.client_id != _ADMIN_CLIENT:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topics are written by the broker only")
             if self.caller.api_version < _ZSTD_SINCE:
                 _refuse_zstd(records)
@@ -338,7 +338,7 @@ class _Request:
             raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def _may_write(self, partition: Partition) -> bool:
-        if partition.topic.encode() in INTERNAL_TOPICS:
+        if partition.topic in INTERNAL_TOPICS:
             return False
         guard = self._guard
         return guard is None or guard.allows(self.caller, Operation.WRITE, ResourceKind.TOPIC, partition.topic)

@@ -138,6 +138,7 @@ class LogManager:
         self._every("retention", settings.retention_check_ms, self._check_retention, delay)
         self._every("recovery", settings.recovery_checkpoint_ms, self._checkpoint_recovery_points, delay)
         self._every("log-start", settings.log_start_checkpoint_ms, self._checkpoint_log_starts, delay)
+        self._every("producers", settings.producer_check_ms, self._forget_producers)
         self._every("high-watermark", settings.high_watermark_checkpoint_ms, self._checkpoint_high_watermarks)
         for directory in self._online():
             for name in directory.deleted:
@@ -528,11 +529,15 @@ class LogManager:
             if opened is None:
                 continue
             try:
-                now = self._clock.now_ms()
-                opened.delete_old_segments(now)
-                opened.remove_expired_producers(now)
+                opened.delete_old_segments(self._clock.now_ms())
             except LogDirFailure:
                 pass
+            yield
+
+    def _forget_producers(self) -> Iterator[None]:
+        """Forget producers that have been silent for too long; a log that is not open forgets them when it is."""
+        for opened in list(self._logs.values()):
+            opened.remove_expired_producers(self._clock.now_ms())
             yield
 
     def _checkpoint_recovery_points(self) -> Iterator[None]:

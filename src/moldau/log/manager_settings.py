@@ -12,6 +12,7 @@ class LogManagerSettings:
     """The node's settings for its logs; the defaults are Kafka's."""
 
     retention_check_ms: int = 300_000
+    producer_check_ms: int = 600_000
     recovery_checkpoint_ms: int = 60_000
     log_start_checkpoint_ms: int = 60_000
     high_watermark_checkpoint_ms: int = 5_000
@@ -25,6 +26,7 @@ class LogManagerSettings:
     def of(cls, config: NodeConfig) -> LogManagerSettings:
         return cls(
             retention_check_ms=config.integer("log.retention.check.interval.ms"),
+            producer_check_ms=config.integer("producer.id.expiration.check.interval.ms"),
             recovery_checkpoint_ms=config.integer("log.flush.offset.checkpoint.interval.ms"),
             log_start_checkpoint_ms=config.integer("log.flush.start.offset.checkpoint.interval.ms"),
             high_watermark_checkpoint_ms=config.integer("replica.high.watermark.checkpoint.interval.ms"),
