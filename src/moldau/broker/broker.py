@@ -23,7 +23,7 @@ from moldau.broker.request_metrics import RequestMetrics
 from moldau.broker.router import Handler, Outcome, Router
 from moldau.broker.services import BrokerServices
 from moldau.broker.topic_metadata import TopicMetadataHandlers
-from moldau.broker.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from moldau.broker.topic_names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from moldau.metadata.delta import ImageDelta
 from moldau.metadata.image import BROKER_RESOURCE, ClusterImage
 from moldau.ports import Network
@@ -32,6 +32,8 @@ from moldau.replication.replicas import Replication
 
 if TYPE_CHECKING:
     from moldau.broker.producers import ProducerIds
+    from moldau.broker.share_coordinator import ShareCoordinator
+    from moldau.broker.share_persister import SharePersister
     from moldau.broker.telemetry import TelemetryHandlers
     from moldau.broker.transaction_family import TransactionFamily
     from moldau.coordinator.group.shard import GroupShard
@@ -59,6 +61,9 @@ class Broker:
         self.groups: CoordinatorRuntime[GroupShard] | None = None
         # The same for transactions.
         self.transactions: TransactionFamily | None = None
+        # And for the state of share groups.
+        self.share: ShareCoordinator | None = None
+        self._share_persister: SharePersister | None = None
         self._producer_ids: ProducerIds | None = None
         self._creator = TopicAutoCreator(services)
         self._replication = None if services.network is None else self._replicate(services.network)
@@ -145,6 +150,16 @@ class Broker:
             ),
             lambda: self.transaction_family().handlers(),
         )
+        router.serve_family(
+            (
+                ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+                ApiKey.READ_SHARE_GROUP_STATE,
+                ApiKey.WRITE_SHARE_GROUP_STATE,
+                ApiKey.DELETE_SHARE_GROUP_STATE,
+                ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+            ),
+            lambda: self.share_coordinator().handlers(),
+        )
         router.serve_family((ApiKey.DESCRIBE_LOG_DIRS, ApiKey.ALTER_REPLICA_LOG_DIRS), self._log_dirs)
         router.serve_family((ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY), self._telemetry)
         assert all("broker" in API_TABLE[key].listeners for key in router.routes), "an API in the wrong place"
@@ -200,6 +215,23 @@ class Broker:
             self.transactions = family
         return family
 
+    def share_coordinator(self) -> ShareCoordinator:
+        coordinator = self.share
+        if coordinator is None:
+            from moldau.broker.share_coordinator import ShareCoordinator
+
+            coordinator = self.share = ShareCoordinator(self.services)
+        return coordinator
+
+    def share_persister(self) -> SharePersister:
+        """The way to the share coordinators, this broker's own among them."""
+        persister = self._share_persister
+        if persister is None:
+            from moldau.broker.share_persister import SharePersister
+
+            persister = self._share_persister = SharePersister(self.services, self.share_coordinator)
+        return persister
+
     def _configs(self) -> Mapping[ApiKey, Handler]:
         from moldau.broker.configs import ConfigHandlers
 
@@ -246,6 +278,8 @@ class Broker:
             self.groups.close()
         if self.transactions is not None:
             self.transactions.coordinator.close()
+        if self.share is not None:
+            self.share.close()
 
     def image_published(self, delta: ImageDelta, image: ClusterImage) -> None:
         """Publisher of the metadata loader: the cluster is now as `image` says."""
@@ -262,6 +296,10 @@ class Broker:
             self.transactions.image_published(delta, image)
         elif image.topic(TRANSACTION_STATE) is not None:
             self.transaction_family()
+        if self.share is not None:
+            self.share.image_published(delta, image)
+        elif image.topic(SHARE_GROUP_STATE) is not None:
+            self.share_coordinator()
         self.coordinators.image_published()
         self.after_requests()
 

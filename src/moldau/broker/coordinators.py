@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from moldau.broker.auto_creation import TopicAutoCreator
 from moldau.broker.services import BrokerServices
-from moldau.broker.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from moldau.broker.topic_names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from moldau.coordinator.hashing import partition_for
 from moldau.metadata.image import Endpoint
 from moldau.ports import Pending
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
+SHARE_KEY: Final = 2
 
 # How long a question may wait for its topic; clients give up after 30 seconds.
 WAIT_MS: Final = 5000
@@ -34,7 +35,11 @@ class CoordinatorLocator:
         self._services = services
         self._creator = creator
         # The internal topic of each kind of coordinator, by the kind of key that clients ask with.
-        self.topics: dict[int, str] = {GROUP_KEY: CONSUMER_OFFSETS, TRANSACTION_KEY: TRANSACTION_STATE}
+        self.topics: dict[int, str] = {
+            GROUP_KEY: CONSUMER_OFFSETS,
+            TRANSACTION_KEY: TRANSACTION_STATE,
+            SHARE_KEY: SHARE_GROUP_STATE,
+        }
         self._waiting: dict[str, list[Pending[None]]] = {}
 
     def locate(self, key_type: int, key: str, listener_name: str) -> tuple[int, Endpoint] | ErrorCode:
