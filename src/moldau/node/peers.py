@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from moldau.ports import Address, Unreachable
 from moldau.protocol.api import API_TABLE
@@ -20,6 +21,9 @@ from moldau.protocol.errors import ErrorCode
 from moldau.protocol.frames import decode_response, encode_request
 from moldau.protocol.generated.wire.api_versions_request import ApiVersionsRequest
 from moldau.protocol.wire import ProtocolError
+
+if TYPE_CHECKING:
+    from moldau.node.link_faults import LinkFaults
 
 log = logging.getLogger("moldau.network")
 
@@ -32,6 +36,8 @@ BACKOFF_SECONDS_MAX = 0.5
 # An answer larger than this is not one.
 MAX_FRAME_BYTES = 256 << 20
 API_VERSIONS_VERSION = 4
+# Names a Unix socket over which a test breaks this node's links (link_faults.py); not set, there is no such thing.
+FAULTS_VARIABLE = "MOLDAU_TEST_FAULTS"
 
 
 class _Request:
@@ -67,11 +73,18 @@ class Peers:
         self.client_id = client_id
         self.after = after
         self.closed = False
+        # Only in nodes that a test started: what it does to the links.
+        self.faults: LinkFaults | None = None
         self._lanes: dict[tuple[Address, str], _Lane] = {}
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Before the first request."""
         self.loop = loop
+        if FAULTS_VARIABLE in os.environ:
+            from moldau.node.link_faults import LinkFaults
+
+            self.faults = LinkFaults()
+            self._listening = loop.create_task(self.faults.listen(os.environ[FAULTS_VARIABLE]))
 
     def send(
         self,
@@ -98,6 +111,8 @@ class Peers:
         for lane in self._lanes.values():
             lane.close()
         self._lanes.clear()
+        if self.faults is not None:
+            self.faults.close()
 
 
 class _Lane:
@@ -126,13 +141,9 @@ class _Lane:
         self._connecting = self._peers.loop.create_task(self._open())
 
     async def _open(self) -> None:
-        host, port = self._address
         failure: Unreachable
         try:
-            await asyncio.wait_for(
-                self._peers.loop.create_connection(lambda: _Connection(self, self._peers), host, port),
-                CONNECT_SECONDS_MAX,
-            )
+            await asyncio.wait_for(self._reach(), CONNECT_SECONDS_MAX)
             return
         except TimeoutError:
             failure = Unreachable(f"{self._address} does not answer")
@@ -142,6 +153,17 @@ class _Lane:
         finally:
             self._connecting = None
         self._failed(failure)
+
+    async def _reach(self) -> None:
+        host, port = self._address
+        faults = self._peers.faults
+        if faults is None:
+            await self._peers.loop.create_connection(lambda: _Connection(self, self._peers), host, port)
+            return
+        await faults.until_reachable(self._address)
+        await self._peers.loop.create_connection(
+            lambda: faults.over(self._address, _Connection(self, self._peers)), host, port
+        )
 
     def _failed(self, why: Unreachable) -> None:
         """No connection: whoever waits is told, and the next attempt comes a little later."""
