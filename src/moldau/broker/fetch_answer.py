@@ -41,6 +41,7 @@ class PartitionRead:
         "last_stable",
         "log_start",
         "partition",
+        "preferred_replica",
         "records",
         "size",
     )
@@ -56,6 +57,8 @@ class PartitionRead:
         self.aborted: list[tuple[int, int]] | None = None
         # (epoch, end offset) from where on the reader's log is not this one's.
         self.diverging: tuple[int, int] | None = None
+        # Another broker that the reader should turn to.
+        self.preferred_replica = -1
         self.records: list[Buffer] | None = None
         self.size = 0
 
@@ -75,6 +78,7 @@ class PartitionRead:
             or self.high_watermark != asked.high_watermark
             or self.log_start != asked.log_start
             or self.diverging is not None
+            or self.preferred_replica >= 0
         )
 
 
@@ -162,7 +166,7 @@ class _AnswerWriter:
                 if self._flexible:
                     out.buf.append(0)
         if version >= 11:
-            out.int32(-1)  # no preferred read replica
+            out.int32(read.preferred_replica)
         if self._flexible:
             out.uvarint(read.size + 1)
         else:

@@ -70,6 +70,15 @@ HIGH_WATERMARK: Final = -1
 
 _NOT_FOUND: Final = TimestampedOffset(-1, -1, -1)
 
+# Before this version of ListOffsets clients do not know OFFSET_NOT_AVAILABLE (KIP-207).
+_KNOWS_NOT_AVAILABLE: Final = 5
+
+
+def _not_known_yet(version: int) -> ApiError:
+    """A new leader must not tell less than its predecessor did: the client asks again."""
+    known = version >= _KNOWS_NOT_AVAILABLE
+    return ApiError(ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE)
+
 
 class OffsetHandlers:
     def __init__(self, services: BrokerServices) -> None:
@@ -117,7 +126,7 @@ class OffsetHandlers:
                 raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
             partition = self._services.partitions.get(topic, asked.partition_index)
             _check_epoch(partition, asked.current_leader_epoch, leader_only=request.replica_id != DEBUGGING_REPLICA)
-            found = self._find(request, partition, asked.timestamp)
+            found = self._find(request, partition, asked.timestamp, version)
         except ApiError as error:
             answer.error_code = error.code
             return answer
@@ -127,15 +136,20 @@ class OffsetHandlers:
             answer.leader_epoch = found.leader_epoch
         return answer
 
-    def _find(self, request: ListOffsetsRequest, partition: Partition, timestamp: int) -> TimestampedOffset:
+    def _find(
+        self, request: ListOffsetsRequest, partition: Partition, timestamp: int, version: int
+    ) -> TimestampedOffset:
         log = partition.log
-        if request.replica_id != CONSUMER_REPLICA:
+        from_client = request.replica_id == CONSUMER_REPLICA
+        if not from_client:
             visible = log.log_end_offset
         elif request.isolation_level == READ_COMMITTED:
             visible = log.last_stable_offset
         else:
             visible = log.high_watermark
         if timestamp == LATEST:
+            if from_client and partition.lags_behind_epoch:
+                raise _not_known_yet(version)
             return TimestampedOffset(-1, visible, partition.leader_epoch)
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
             # Without tiered storage the whole log is local.
@@ -144,8 +158,12 @@ class OffsetHandlers:
             # Nothing is uploaded, nor ever will be.
             return _NOT_FOUND
         found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-        # What is not committed yet may still disappear: nobody is told about it.
-        return _NOT_FOUND if found is None or found.offset >= visible else found
+        if found is None or found.offset >= visible:
+            if from_client and partition.lags_behind_epoch:
+                raise _not_known_yet(version)
+            # What is not committed yet may still disappear: nobody is told about it.
+            return _NOT_FOUND
+        return found
 
     # ---- OffsetForLeaderEpoch
 

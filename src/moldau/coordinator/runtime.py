@@ -239,7 +239,7 @@ class CoordinatorRuntime(Generic[S]):
         guard: VerificationGuard | None,
     ) -> None:
         partition = host.partition
-        if len(partition.isr) < partition.min_isr:
+        if not partition.has_enough_in_sync:
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
         records = decision.records
         if decision.atomic:

@@ -61,6 +61,7 @@ class InSyncSets:
         self._timer: Timer | None = None
         self._check: Timer | None = None
         self._closed = False
+        self.readers_at_followers = False
 
     # ---- what a leader needs
 

@@ -28,6 +28,11 @@ class Duties(Protocol):
         """Whether the cluster's image lets this life of the broker be in sync."""
         ...
 
+    @property
+    def readers_at_followers(self) -> bool:
+        """Whether consumers may be sent to replicas that do not lead (KIP-392)."""
+        ...
+
     def propose(self, partition: Partition) -> None:
         """Ask the controller for the in-sync set the partition wants (`LeaderState.proposed`)."""
         ...
@@ -101,6 +106,15 @@ class LeaderState:
         }
         if self.proposed is not None and partition.partition_epoch > self.proposed_at:
             self.proposed = None
+
+    def now_ms(self) -> int:
+        """The time that `Follower.caught_up_ms` is measured in."""
+        return self._duties.now_ms()
+
+    @property
+    def tells_watermarks(self) -> bool:
+        """Whether followers are told at once what is committed, since consumers wait for it there."""
+        return self._duties.readers_at_followers
 
     def withdraw(self) -> None:
         """The controller has refused the proposal for good."""

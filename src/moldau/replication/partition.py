@@ -164,14 +164,29 @@ class Partition:
 
     def require_leader(self, asked_epoch: int = -1) -> None:
         """Refuse a client that talks to the wrong replica or knows another leadership than this one."""
+        self.require_replica(asked_epoch)
+        if self.leader_id != self.node_id:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def require_replica(self, asked_epoch: int = -1) -> None:
+        """Refuse a client that knows another leadership than this replica does, be it the leader or not."""
         if self.offline:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
         if asked_epoch >= 0 and asked_epoch != self.leader_epoch:
             if asked_epoch < self.leader_epoch:
                 raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
             raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-        if self.leader_id != self.node_id:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    @property
+    def has_enough_in_sync(self) -> bool:
+        """Whether as many replicas are in sync as `min.insync.replicas` asks for, or all, if there are fewer."""
+        return len(self.isr) >= min(self.min_isr, len(self.replicas))
+
+    @property
+    def lags_behind_epoch(self) -> bool:
+        """Whether a new leader does not know yet how much its predecessors had committed: maybe more than it says."""
+        leading, log = self.leading, self._log
+        return leading is not None and log is not None and log.high_watermark < leading.start_offset
 
     # ---- the log, opened at first use so that a node with many partitions starts at once
 
@@ -225,7 +240,7 @@ class Partition:
         """
         if self.leader_id != self.node_id:
             raise self._not_leading()
-        if required_acks == -1 and len(self.isr) < self.min_isr:
+        if required_acks == -1 and len(self.isr) < self.min_isr and not self.has_enough_in_sync:
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
         log = self._log
         if log is None:
@@ -272,6 +287,8 @@ class Partition:
         if committed <= log.high_watermark:
             return
         log.high_watermark = committed
+        if self.leading is not None and self._follower_waiters is not None and self.leading.tells_watermarks:
+            self._tell_followers(LOOK_AGAIN)
         if self._commit_waiters is not None:
             self._tell_committed(committed)
         if self._data_waiters is not None:
@@ -345,6 +362,9 @@ class Partition:
         committed = min(high_watermark, log.log_end_offset)
         if committed > log.high_watermark:
             log.high_watermark = committed
+            if self._data_waiters is not None:
+                # Consumers that read from this replica; how many bytes are new to them is not known.
+                self.tell_data(max(added, 1))
         if log_start > log.log_start_offset:
             log.delete_records(min(log_start, log.high_watermark))
         return added

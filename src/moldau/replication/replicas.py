@@ -39,6 +39,7 @@ class Replication:
         self._image = image
         self.in_sync = InSyncSets(node_id, clock, ask_controller, broker_epoch, image)
         self.fetchers = ReplicaFetchers(node_id, logs, clock, network, config, broker_epoch, self._address_of)
+        self.in_sync.readers_at_followers = bool(config().original("replica.selector.class"))
         table.duties = self.in_sync
         table.changed = self._changed
         table.removed = self.fetchers.unfollow
