@@ -15,6 +15,7 @@ from moldau.broker.context import Caller, ClientConnection
 from moldau.broker.fetch_answer import PartitionRead, encode_answer
 from moldau.broker.fetch_session import FetchContext, FetchPartition, FetchSessionCache
 from moldau.broker.leaders import topic_name
+from moldau.broker.replica_selection import replica_selector
 from moldau.broker.router import Answer, LongPoll, Outcome
 from moldau.broker.services import BrokerServices
 from moldau.ports import Timer
@@ -33,6 +34,7 @@ READ_COMMITTED = 1
 SCARCE_MAX_BYTES = 256 << 10
 _TOPIC_IDS_SINCE = 13
 _REPLICA_STATE_SINCE = 15
+_RACKS_SINCE = 11
 _WAITING = "fetch"
 
 
@@ -44,6 +46,7 @@ class FetchHandler:
         self.sessions = sessions
         self._partitions = services.partitions
         self.guard = services.guard
+        self.selector = replica_selector(services)
         self.max_bytes = 0
         self._memory_is_scarce = False
         # Fetches that have enough data now; answered after the request that brought it, not in its midst.
@@ -120,6 +123,8 @@ class _Fetch:
     __slots__ = (
         "_budget",
         "_handler",
+        "_rack",
+        "_reads_anywhere",
         "_replica_epoch",
         "_replica_id",
         "caller",
@@ -143,6 +148,9 @@ class _Fetch:
         self._replica_id = request.replica_state.replica_id if newer else request.replica_id
         self.is_follower = self._replica_id >= 0
         self._replica_epoch = request.replica_state.replica_epoch if newer else -1
+        # Consumers that know of closer replicas may read from any.
+        self._reads_anywhere = not self.is_follower and caller.api_version >= _RACKS_SINCE
+        self._rack = request.rack_id if self._reads_anywhere and handler.selector is not None else ""
         self._budget = budget = max(0, min(request.max_bytes, handler.max_bytes))
         self.min_bytes = min(request.min_bytes, budget)
 
@@ -167,7 +175,13 @@ class _Fetch:
                     self._authorize(asked)
                 partition = handler.find(asked, version)
                 read.partition = partition
-                partition.require_leader(asked.leader_epoch)
+                if self._reads_anywhere:
+                    partition.require_replica(asked.leader_epoch)
+                    if self._rack and self._send_away(read, partition):
+                        urgent = True
+                        continue
+                else:
+                    partition.require_leader(asked.leader_epoch)
                 if self.is_follower:
                     self._refuse_strangers(partition, asked.leader_epoch)
                 limit = min(asked.max_bytes, budget - total)
@@ -192,6 +206,9 @@ class _Fetch:
                 if high_watermark != read.high_watermark:
                     read.high_watermark = high_watermark
                     self.committed = True
+                leading = partition.leading
+                if leading is not None and leading.tells_watermarks and high_watermark != asked.high_watermark:
+                    urgent = True
             if read.size:
                 partition.bytes_out += read.size
                 total += read.size
@@ -212,6 +229,20 @@ class _Fetch:
             allowed = guard.allows(self.caller, Operation.READ, ResourceKind.TOPIC, name)
         if not allowed:
             raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    def _send_away(self, read: PartitionRead, partition: Partition) -> bool:
+        """Whether another replica is closer to the client; it is told so, and gets no records here."""
+        selector = self._handler.selector
+        if selector is None or not partition.is_leader:
+            return False
+        closest = selector(partition, self._rack, read.asked.fetch_offset, self.caller.listener_name)
+        if closest is None:
+            return False
+        read.preferred_replica = closest
+        log = partition.log
+        read.high_watermark, read.last_stable = log.high_watermark, log.last_stable_offset
+        read.log_start = log.log_start_offset
+        return True
 
     def _refuse_strangers(self, partition: Partition, asked_epoch: int) -> None:
         if self._replica_id not in partition.replicas:
