@@ -327,6 +327,7 @@ SELF_CHECKED: Final = frozenset(
         ApiKey.LIST_GROUPS,
         ApiKey.DELETE_GROUPS,
         ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.STREAMS_GROUP_DESCRIBE,
         # From brokers it needs another permission than from producers; an administrator's markers either of two.
         ApiKey.ADD_PARTITIONS_TO_TXN,
         ApiKey.WRITE_TXN_MARKERS,

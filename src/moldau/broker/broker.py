@@ -139,6 +139,10 @@ class Broker:
             self._consumer_groups,
         )
         router.serve_family(
+            (ApiKey.STREAMS_GROUP_HEARTBEAT, ApiKey.STREAMS_GROUP_DESCRIBE),
+            self._streams_groups,
+        )
+        router.serve_family(
             (
                 ApiKey.ADD_PARTITIONS_TO_TXN,
                 ApiKey.ADD_OFFSETS_TO_TXN,
@@ -183,6 +187,11 @@ class Broker:
         from moldau.broker.consumer_groups import ConsumerGroupHandlers
 
         return ConsumerGroupHandlers(self.services, self.group_coordinator()).handlers()
+
+    def _streams_groups(self) -> Mapping[ApiKey, Handler]:
+        from moldau.broker.streams_groups import StreamsGroupHandlers
+
+        return StreamsGroupHandlers(self.services, self.group_coordinator()).handlers()
 
     def group_coordinator(self) -> CoordinatorRuntime[GroupShard]:
         groups = self.groups

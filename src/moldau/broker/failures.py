@@ -96,6 +96,8 @@ from moldau.protocol.generated.wire.offset_for_leader_epoch_response import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from moldau.protocol.generated.wire.streams_group_describe_response import DescribedGroup as DescribedStreamsGroup
+from moldau.protocol.generated.wire.streams_group_describe_response import StreamsGroupDescribeResponse
 from moldau.protocol.generated.wire.txn_offset_commit_response import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
@@ -438,6 +440,15 @@ def _consumer_group_describe(request: Any, failed: Failed) -> ConsumerGroupDescr
     )
 
 
+def _streams_group_describe(request: Any, failed: Failed) -> StreamsGroupDescribeResponse:
+    return StreamsGroupDescribeResponse(
+        groups=[
+            DescribedStreamsGroup(error_code=failed.code, error_message=failed.message, group_id=group_id)
+            for group_id in request.group_ids
+        ]
+    )
+
+
 def _delete_groups(request: Any, failed: Failed) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
         results=[DeletableGroupResult(group_id, failed.code) for group_id in request.groups_names]
@@ -524,6 +535,7 @@ _SHAPES: Final[Mapping[ApiKey, Shape]] = {
     ApiKey.OFFSET_FETCH: _offset_fetch,
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
     ApiKey.CONSUMER_GROUP_DESCRIBE: _consumer_group_describe,
+    ApiKey.STREAMS_GROUP_DESCRIBE: _streams_group_describe,
     ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,

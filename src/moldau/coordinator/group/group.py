@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from moldau.coordinator.group.offset_records import CommittedOffset
 
 
-CommitCheck: TypeAlias = Callable[[bytes, int], None]
-"""Raises ApiError unless the offset of this partition (topic id, index) may be committed by whoever asked."""
+CommitCheck: TypeAlias = Callable[[str, bytes, int], None]
+"""Raises ApiError unless the offset of this partition (topic, its id, index) may be committed by whoever asked."""
 
 
 class GroupType(Enum):

@@ -119,7 +119,7 @@ class OffsetCommits:
                 result.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
             if check is not None:
-                check(topic_id, partition)
+                check(topic, topic_id, partition)
             key = offset_key(group, topic.encode(), partition)
             value = offset_value(offset, leader_epoch, metadata or "", now, expires, topic_id or ZERO_UUID)
             records.append((key, value))

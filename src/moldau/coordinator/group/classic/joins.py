@@ -13,6 +13,7 @@ from moldau.coordinator.group.classic.group import ClassicGroup, ClassicState
 from moldau.coordinator.group.classic.member import ClassicMember, Protocols
 from moldau.coordinator.group.classic.rebalances import UNCHANGED
 from moldau.coordinator.group.classic.records import group_record, new_group_record
+from moldau.coordinator.group.group import Group, GroupType
 from moldau.ports import Pending
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.generated.wire.join_group_request import JoinGroupRequest
@@ -20,7 +21,6 @@ from moldau.protocol.generated.wire.join_group_response import JoinGroupResponse
 
 if TYPE_CHECKING:
     from moldau.coordinator.group.classic.groups import ClassicGroups
-    from moldau.coordinator.group.consumer.group import ConsumerGroup
     from moldau.coordinator.group.shard import GroupShard
 
 NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
@@ -28,6 +28,8 @@ NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
 
 _MEMBER_ID_REQUIRED_SINCE = 4
 _SKIP_ASSIGNMENT_SINCE = 9
+# Groups of these types become classic groups when nobody is in them.
+_CONVERTIBLE: Final = (GroupType.CONSUMER, GroupType.STREAMS)
 
 
 class Joining(NamedTuple):
@@ -53,12 +55,13 @@ class Joins:
     def join(self, joining: Joining) -> Decision[None]:
         request = joining.request
         existing = self._shard.groups.get(request.group_id)
-        emptied = self._groups.mixed(request.group_id)
-        if emptied is not None:
-            if not emptied.is_empty:
-                return self._shard.consumer.classic_members.join(emptied, joining)
+        mixed = self._groups.mixed(request.group_id)
+        if mixed is not None and not mixed.is_empty:
+            return self._shard.consumer.classic_members.join(mixed, joining)
+        emptied: Group | None = None
+        if existing is not None and existing.is_empty and existing.type in _CONVERTIBLE:
             # Nobody is in it: it becomes a classic group.
-            existing = None
+            emptied, existing = existing, None
         if existing is None:
             if request.member_id:
                 return joining.refuse(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -78,9 +81,7 @@ class Joins:
             )
         return decision
 
-    def _stored_new(
-        self, group: ClassicGroup, emptied: ConsumerGroup | None, joining: Joining, error: ApiError | None
-    ) -> None:
+    def _stored_new(self, group: ClassicGroup, emptied: Group | None, joining: Joining, error: ApiError | None) -> None:
         if error is None:
             return
         self._groups.forget(group)

@@ -264,7 +264,7 @@ class ConsumerGroup(Group):
         if generation > member.epoch:
             raise ApiError(stale, f"Epoch {generation} is newer than the member's epoch {member.epoch}.")
 
-        def check(topic_id: bytes, partition: int) -> None:
+        def check(_: str, topic_id: bytes, partition: int) -> None:
             # Whoever has not heard of its new epoch yet may still commit what it has had all the time.
             since = member.assigned_at(topic_id, partition)
             if since is None or generation < since:

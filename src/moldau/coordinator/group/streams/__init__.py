@@ -1,0 +1,1 @@
+"""Streams groups (KIP-1071): members that share the tasks of one topology."""
