@@ -33,6 +33,7 @@ from moldau.replication.replicas import Replication
 if TYPE_CHECKING:
     from moldau.broker.producers import ProducerIds
     from moldau.broker.share_coordinator import ShareCoordinator
+    from moldau.broker.share_fetch import ShareFetchHandlers
     from moldau.broker.share_persister import SharePersister
     from moldau.broker.telemetry import TelemetryHandlers
     from moldau.broker.transaction_family import TransactionFamily
@@ -64,6 +65,8 @@ class Broker:
         # And for the state of share groups.
         self.share: ShareCoordinator | None = None
         self._share_persister: SharePersister | None = None
+        # Share partitions that are led here; loaded when the first member fetches.
+        self.share_fetch: ShareFetchHandlers | None = None
         self._producer_ids: ProducerIds | None = None
         self._creator = TopicAutoCreator(services)
         self._replication = None if services.network is None else self._replicate(services.network)
@@ -97,6 +100,10 @@ class Broker:
         )
         router.serve_raw(ApiKey.PRODUCE, produce.handle)
         router.serve_raw(ApiKey.FETCH, self.fetch.handle)
+        router.serve_raw(
+            ApiKey.SHARE_FETCH, lambda frame, position, caller: self.share_fetches().fetch(frame, position, caller)
+        )
+        router.serve_family((ApiKey.SHARE_ACKNOWLEDGE,), lambda: self.share_fetches().handlers())
         router.serve(
             {
                 ApiKey.API_VERSIONS: ApiVersionsHandler(services, lambda: router.routes).handle,
@@ -241,6 +248,15 @@ class Broker:
             persister = self._share_persister = SharePersister(self.services, self.share_coordinator)
         return persister
 
+    def share_fetches(self) -> ShareFetchHandlers:
+        handlers = self.share_fetch
+        if handlers is None:
+            from moldau.broker.share_fetch import ShareFetchHandlers
+
+            handlers = ShareFetchHandlers(self.services, self.share_persister, lambda: self.fetch.max_bytes)
+            self.share_fetch = handlers
+        return handlers
+
     def _configs(self) -> Mapping[ApiKey, Handler]:
         from moldau.broker.configs import ConfigHandlers
 
@@ -272,10 +288,14 @@ class Broker:
         """Called when a batch of requests was handled: answers the fetches that these have woken."""
         if self.fetch.has_ready:
             self.fetch.answer_ready()
+        if self.share_fetch is not None and self.share_fetch.has_woken:
+            self.share_fetch.look_again()
 
     def disconnected(self, connection: ClientConnection) -> None:
         if connection.remembered:
             self.fetch.disconnected(connection)
+            if self.share_fetch is not None:
+                self.share_fetch.disconnected(connection)
             if self.telemetry is not None:
                 self.telemetry.disconnected(connection)
 
@@ -283,6 +303,8 @@ class Broker:
         """The node stops: nothing is replicated, coordinators do nothing more on their own, nobody waits for them."""
         if self._replication is not None:
             self._replication.close()
+        if self.share_fetch is not None:
+            self.share_fetch.close()
         if self.groups is not None:
             self.groups.close()
         if self.transactions is not None:
@@ -297,6 +319,8 @@ class Broker:
         if (BROKER_RESOURCE, "") in delta.configs or (BROKER_RESOURCE, str(services.node_id)) in delta.configs:
             self._reconfigure(image)
         services.partitions.apply(delta, image)
+        if self.share_fetch is not None:
+            self.share_fetch.image_published(delta, image)
         if self.groups is not None:
             self.groups.image_published(delta, image)
         elif image.topic(CONSUMER_OFFSETS) is not None:
@@ -326,4 +350,6 @@ class Broker:
         for warning in set(after.warnings).difference(before.warnings):
             log.warning("%s", warning)
         self.fetch.reconfigure()
+        if self.share_fetch is not None:
+            self.share_fetch.partitions.node_config_changed()
         services.partitions.node_config_changed()

@@ -7,9 +7,11 @@ connection breaks. Decides which epochs are accepted and what is worth telling; 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from moldau.protocol.errors import ApiError, ErrorCode
+
+T = TypeVar("T")
 
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
@@ -60,14 +62,6 @@ class ShareSession:
         for key in partitions:
             self.partitions.pop(key, None)
 
-    def in_turn(self, epoch: int) -> list[SessionPartition]:
-        """Its partitions, each time beginning with another one, so that none is always last."""
-        partitions = list(self.partitions.values())
-        if len(partitions) < 2 or epoch < 1:
-            return partitions
-        at = epoch % len(partitions)
-        return partitions[at:] + partitions[:at]
-
     def gave(self, key: PartitionKey) -> None:
         """Records of this partition were given: the others come first next time."""
         partition = self.partitions.pop(key, None)
@@ -75,7 +69,19 @@ class ShareSession:
             self.partitions[key] = partition
 
     def advance(self) -> None:
-        self.epoch = 1 if self.epoch == _MAX_EPOCH else self.epoch + 1
+        self.epoch = following(self.epoch)
+
+
+def following(epoch: int) -> int:
+    return 1 if epoch == _MAX_EPOCH else epoch + 1
+
+
+def in_turn(partitions: list[T], epoch: int) -> list[T]:
+    """The partitions of a session, each time beginning with another one, so that none is always last."""
+    if len(partitions) < 2 or epoch < 1:
+        return partitions
+    at = epoch % len(partitions)
+    return partitions[at:] + partitions[:at]
 
 
 class ShareSessions:

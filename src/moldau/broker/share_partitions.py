@@ -1,0 +1,200 @@
+"""The share partitions that this broker leads, by group: when one comes into being, and when it ends.
+
+One is loaded when a member first fetches from it. It ends when this broker no longer leads the partition, when the
+coordinator says that another leader wrote its state, or when the group has no session here any more: the next fetch
+loads the stored state again. Decides also who is woken when there is something to acquire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Protocol
+
+from moldau.broker.services import BrokerServices
+from moldau.broker.share_store import PersistedState, StatePersister
+from moldau.config.group_config import GroupConfig
+from moldau.config.validators import duration_ms
+from moldau.log.partition_log import PartitionLog
+from moldau.metadata.delta import ImageDelta
+from moldau.metadata.image import GROUP_RESOURCE, ClusterImage
+from moldau.ports import Pending
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.replication.partition import Partition
+from moldau.share.partition import SharePartition
+from moldau.share.sessions import PartitionKey
+
+_BY_DURATION: Final = "by_duration:"
+# After one of these what is known here of a share partition is worth nothing.
+_FENCING: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_STATE_EPOCH,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+
+
+class NewsWaiter(Protocol):
+    """A fetch that waits for records of a share partition to become available."""
+
+    def look_again(self) -> None: ...
+
+
+class LedSharePartition:
+    """A share partition, and what is known of the partition it reads."""
+
+    __slots__ = ("bytes_per_record", "key", "partition", "share", "waiters")
+
+    def __init__(self, key: PartitionKey, partition: Partition, share: SharePartition) -> None:
+        self.key = key
+        self.partition = partition
+        self.share = share
+        # Of the latest reads, to read about as much as can be given. A guess at first.
+        self.bytes_per_record = 1024.0
+        self.waiters: list[NewsWaiter] = []
+
+
+class SharePartitions:
+    def __init__(self, services: BrokerServices, persister: Callable[[], StatePersister]) -> None:
+        self._services = services
+        self._persister = persister
+        self._groups: dict[str, dict[PartitionKey, LedSharePartition]] = {}
+        self._configs: dict[str, GroupConfig] = {}
+
+    def __iter__(self) -> Iterator[LedSharePartition]:
+        for group in self._groups.values():
+            yield from group.values()
+
+    def config_of(self, group_id: str) -> GroupConfig:
+        config = self._configs.get(group_id)
+        if config is None:
+            services = self._services
+            overrides = services.image.config_overrides(GROUP_RESOURCE, group_id)
+            config = self._configs[group_id] = GroupConfig.effective(services.config, overrides)
+        return config
+
+    def get(self, group_id: str, key: PartitionKey) -> LedSharePartition | None:
+        group = self._groups.get(group_id)
+        return None if group is None else group.get(key)
+
+    # ---- coming and going
+
+    def open(self, group_id: str, key: PartitionKey) -> tuple[LedSharePartition, Pending[ApiError | None] | None]:
+        """The share partition, and when it is being loaded because of this call, how that ends.
+
+        ApiError when this broker does not lead the partition.
+        """
+        led = self.get(group_id, key)
+        if led is not None:
+            return led, None
+        hosted = self._services.partitions.by_id.get(key.topic_id)
+        partition = None if hosted is None else hosted.by_index.get(key.partition)
+        if partition is None:
+            raise ApiError(self._services.partitions.absent_by_id(key.topic_id, key.partition))
+        partition.require_leader()
+        share = SharePartition(
+            group_id,
+            key.topic_id,
+            key.partition,
+            partition.leader_epoch,
+            config=lambda: self.config_of(group_id),
+            clock=self._services.clock,
+            store=PersistedState(self._persister(), group_id, key, partition.leader_epoch),
+            news=lambda _: _wake(led),
+        )
+        led = LedSharePartition(key, partition, share)
+        self._groups.setdefault(group_id, {})[key] = led
+        loaded: Pending[ApiError | None] = Pending()
+
+        def finished(error: ApiError | None) -> None:
+            if error is not None:
+                self.drop(group_id, key)
+            loaded.resolve(error)
+
+        share.load(lambda: self._beginning(group_id, partition)).then(finished)
+        return led, loaded
+
+    def drop(self, group_id: str, key: PartitionKey) -> None:
+        """Forget a share partition; what was acquired of it is available again once it is loaded anew."""
+        group = self._groups.get(group_id)
+        led = None if group is None else group.pop(key, None)
+        if led is None or group is None:
+            return
+        if not group:
+            del self._groups[group_id]
+        led.share.fence()
+
+    def drop_group(self, group_id: str) -> None:
+        for key in list(self._groups.get(group_id, ())):
+            self.drop(group_id, key)
+        self._configs.pop(group_id, None)
+
+    def failed(self, group_id: str, key: PartitionKey, error: ApiError) -> None:
+        """Something went wrong with a share partition; some errors are its end."""
+        if error.code in _FENCING:
+            self.drop(group_id, key)
+
+    def clear(self) -> None:
+        for group_id in list(self._groups):
+            self.drop_group(group_id)
+
+    # ---- following the cluster
+
+    def image_published(self, delta: ImageDelta, image: ClusterImage) -> None:
+        for resource_type, name in delta.configs:
+            if resource_type == GROUP_RESOURCE:
+                self._configs.pop(name, None)
+                self._woken(self._groups.get(name, {}).values())
+        if delta.changed_partitions or delta.deleted_topics:
+            changed = [
+                (group_id, key)
+                for group_id, group in self._groups.items()
+                for key in group
+                if key.topic_id in delta.changed_partitions or key.topic_id in delta.deleted_topics
+            ]
+            for group_id, key in changed:
+                led = self.get(group_id, key)
+                if led is not None and not self._still_leads(led):
+                    self.drop(group_id, key)
+
+    def node_config_changed(self) -> None:
+        self._configs.clear()
+
+    def _still_leads(self, led: LedSharePartition) -> bool:
+        hosted = self._services.partitions.by_id.get(led.key.topic_id)
+        if hosted is None or hosted.by_index.get(led.key.partition) is not led.partition:
+            return False
+        return led.partition.is_leader and not led.partition.offline
+
+    def _woken(self, partitions: Iterable[LedSharePartition]) -> None:
+        for led in list(partitions):
+            _wake(led)
+
+    # ---- where a group begins
+
+    def _beginning(self, group_id: str, partition: Partition) -> int:
+        partition.require_leader()
+        policy = self.config_of(group_id).share_auto_offset_reset
+        log = partition.log
+        if policy == "earliest":
+            return log.log_start_offset
+        if policy.startswith(_BY_DURATION):
+            return self._offset_since(log, policy.removeprefix(_BY_DURATION))
+        return log.high_watermark
+
+    def _offset_since(self, log: PartitionLog, duration: str) -> int:
+        back = duration_ms(duration)
+        assert back is not None, "the policy was checked when it was set"
+        found = log.offset_for_timestamp(self._services.clock.now_ms() - back)
+        if found is None or found.offset >= log.high_watermark:
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "No record is as young as the group's policy asks for.")
+        return found.offset
+
+
+def _wake(led: LedSharePartition | None) -> None:
+    if led is None:
+        return
+    waiters, led.waiters = led.waiters, []
+    for waiter in waiters:
+        waiter.look_again()
