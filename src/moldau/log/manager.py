@@ -520,6 +520,10 @@ class LogManager:
             self._guarded(directory, lambda: directory.cleaner_offsets.write(sync=False))
         return removed
 
+    def set_move_rate(self, bytes_per_second: float) -> None:
+        """How fast replicas move between directories, from now on."""
+        self._moves.throttle.set_rate(bytes_per_second)
+
     # ---- periodic work
 
     def _check_retention(self) -> Iterator[None]:

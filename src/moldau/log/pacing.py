@@ -58,31 +58,46 @@ def sync_elsewhere(file: File) -> Generator[Pause | None, None, None]:
 
 
 class Throttle:
-    """How long to wait so that the bytes charged stay within a rate, with a tenth of a second of credit."""
+    """How long to wait so that the bytes spent stay within a rate, with a tenth of a second of credit."""
 
     __slots__ = ("_bytes_per_second", "_clock", "_free_at_ms")
 
     _CREDIT_MS = 100
+    # The rate may be raised while somebody waits, who must notice it.
+    _LOOK_AGAIN_MS = 1000
 
     def __init__(self, clock: Clock, bytes_per_second: float) -> None:
         self._clock = clock
-        self._bytes_per_second = bytes_per_second
-        # When everything charged so far is paid for.
+        self._bytes_per_second = max(bytes_per_second, 1.0)
+        # When everything spent so far is paid for.
         self._free_at_ms = 0.0
 
     def set_rate(self, bytes_per_second: float) -> None:
-        self._bytes_per_second = bytes_per_second
+        """What was spent before is paid for at the new rate."""
+        after = max(bytes_per_second, 1.0)
+        now = self._clock.monotonic_ms()
+        if self._free_at_ms > now:
+            self._free_at_ms = now + (self._free_at_ms - now) * self._bytes_per_second / after
+        self._bytes_per_second = after
+
+    def spend(self, size: int) -> None:
+        """Account for bytes read, written or sent."""
+        earliest = self._clock.monotonic_ms() - self._CREDIT_MS
+        self._free_at_ms = max(self._free_at_ms, earliest) + size * 1000 / self._bytes_per_second
+
+    def wait_ms(self) -> int:
+        """How long from now until more may be spent; 0 when it may at once."""
+        delay = self._free_at_ms - self._clock.monotonic_ms()
+        return 0 if delay < 1 else int(delay)
 
     def charge(self, size: int) -> Pause | None:
         """Account for bytes read or written; the pause that is due, if one is."""
-        now = self._clock.monotonic_ms()
-        self._free_at_ms = max(self._free_at_ms, now - self._CREDIT_MS) + size * 1000 / self._bytes_per_second
-        delay = int(self._free_at_ms - now)
-        if delay <= 0:
-            return None
-        clock = self._clock
+        self.spend(size)
+        return self._pause if self.wait_ms() else None
 
-        def pause(resume: Callable[[], None]) -> None:
-            clock.call_later(delay, resume)
-
-        return pause
+    def _pause(self, resume: Callable[[], None]) -> None:
+        delay = self.wait_ms()
+        if delay:
+            self._clock.call_later(min(delay, self._LOOK_AGAIN_MS), lambda: self._pause(resume))
+        else:
+            resume()

@@ -12,6 +12,7 @@ from typing import Any
 
 from moldau.config.node_config import NodeConfig
 from moldau.log.manager import LogManager
+from moldau.log.pacing import Throttle
 from moldau.ports import Address, Clock, Network, Timer, Unreachable
 from moldau.protocol.errors import ApiError, ErrorCode, error_code
 from moldau.protocol.generated.wire import fetch_response
@@ -38,6 +39,8 @@ NO_SESSION = 0
 # After a failure, doubling up to replica.fetch.backoff.ms.
 BACKOFF_MS_FIRST = 5
 OPEN_AT_ONCE = 16
+# The rate of a throttle may be raised meanwhile.
+HELD_BACK_MS_MAX = 1000
 # On top of the time a leader may wait for data before its answer must be here.
 ANSWER_MS_MAX = 10_000
 
@@ -72,7 +75,10 @@ class ReplicaFetchers:
         config: Callable[[], NodeConfig],
         broker_epoch: Callable[[], int],
         address_of: Callable[[int], Address | None],
+        throttle: Throttle,
     ) -> None:
+        """`throttle` is the rate at which copies that are not in sync may grow, where their topics say so."""
+        self.throttle = throttle
         self.node_id = node_id
         self.logs = logs
         self.clock = clock
@@ -118,6 +124,8 @@ class _LeaderFetcher:
         # What the next request must mention, because the leader does not know it yet.
         self._news: set[Key] = set()
         self._forgotten: set[Key] = set()
+        # What is left out because it is throttled.
+        self._held_back: set[Key] = set()
         self._session_id = NO_SESSION
         self._session_epoch = 0
         # Answers of an earlier conversation are not listened to.
@@ -136,6 +144,7 @@ class _LeaderFetcher:
         if found is not None and found.delay is not None:
             found.delay.cancel()
         self._followed[key] = _Followed(partition)
+        self._held_back.discard(key)
         self._forgotten.discard(key)
         self._news.add(key)
         self._hurry()
@@ -146,6 +155,7 @@ class _LeaderFetcher:
             return
         if found.delay is not None:
             found.delay.cancel()
+        self._held_back.discard(key)
         self._news.discard(key)
         self._forgotten.add(key)
 
@@ -272,9 +282,12 @@ class _LeaderFetcher:
             for topic_id, index in self._forgotten:
                 gone.setdefault(topic_id, []).append(index)
         self._forgotten.clear()
+        max_wait_ms = config.integer("replica.fetch.wait.max.ms")
+        if self._held_back:
+            max_wait_ms = min(max_wait_ms, max(home.throttle.wait_ms(), 1))
         return FetchRequest(
             replica_state=ReplicaState(replica_id=home.node_id, replica_epoch=home.broker_epoch()),
-            max_wait_ms=config.integer("replica.fetch.wait.max.ms"),
+            max_wait_ms=max_wait_ms,
             min_bytes=config.integer("replica.fetch.min.bytes"),
             max_bytes=config.integer("replica.fetch.response.max.bytes"),
             session_id=self._session_id,
@@ -376,9 +389,37 @@ class _LeaderFetcher:
             self._news.add(key)
             return
         start = partition.log.log_start_offset
-        partition.append_replicated(data.records or b"", data.high_watermark, data.log_start_offset)
+        added = partition.append_replicated(data.records or b"", data.high_watermark, data.log_start_offset)
         if partition.log.log_end_offset != followed.asked_offset or partition.log.log_start_offset != start:
             self._news.add(key)
+        if added and partition.is_follower_throttled:
+            self._home.throttle.spend(added)
+            self._hold_back(key, followed)
+
+    def _hold_back(self, key: Key, followed: _Followed) -> None:
+        """Leave a throttled partition out until it may grow again; one that is in sync never is."""
+        delay = self._home.throttle.wait_ms()
+        partition = followed.partition
+        if not delay or not partition.is_follower_throttled or partition.node_id in partition.isr:
+            return
+        self._pause(key, followed)
+        self._held_back.add(key)
+        delay = min(delay, HELD_BACK_MS_MAX)
+        followed.delay = self._home.clock.call_later(delay, lambda: self._let_go(key, followed))
+
+    def _let_go(self, key: Key, followed: _Followed) -> None:
+        """A throttled partition goes on with the next request, which is not far: nobody is hurried for it."""
+        followed.delay = None
+        if self._followed.get(key) is not followed:
+            return
+        self._held_back.discard(key)
+        followed.resting = False
+        self._hold_back(key, followed)
+        if not followed.resting:
+            self._forgotten.discard(key)
+            self._news.add(key)
+            if not self._in_flight:
+                self._schedule(0)
 
     def _cut(self, partition: Partition, epoch: int, end_offset: int) -> None:
         """Remove what the leader does not have: it parted from this log in `epoch`, which ends there for it."""

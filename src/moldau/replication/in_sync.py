@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from moldau.log.pacing import Throttle
 from moldau.metadata.image import RECOVERED, ClusterImage
 from moldau.ports import Clock, Pending, Timer
 from moldau.protocol.errors import ApiError, ErrorCode, error_code
@@ -50,6 +51,7 @@ class InSyncSets:
         ask_controller: Callable[[Any, int], Pending[Any]],
         broker_epoch: Callable[[], int],
         image: Callable[[], ClusterImage],
+        leader_throttle: Throttle,
     ) -> None:
         self._node_id = node_id
         self._clock = clock
@@ -62,6 +64,7 @@ class InSyncSets:
         self._check: Timer | None = None
         self._closed = False
         self.readers_at_followers = False
+        self.leader_throttle = leader_throttle
 
     # ---- what a leader needs
 

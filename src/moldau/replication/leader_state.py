@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from moldau.log.pacing import Throttle
     from moldau.log.partition_log import PartitionLog
     from moldau.replication.partition import Partition
 
@@ -31,6 +32,11 @@ class Duties(Protocol):
     @property
     def readers_at_followers(self) -> bool:
         """Whether consumers may be sent to replicas that do not lead (KIP-392)."""
+        ...
+
+    @property
+    def leader_throttle(self) -> Throttle:
+        """The rate at which leaders here send to replicas that catch up."""
         ...
 
     def propose(self, partition: Partition) -> None:
@@ -115,6 +121,14 @@ class LeaderState:
     def tells_watermarks(self) -> bool:
         """Whether followers are told at once what is committed, since consumers wait for it there."""
         return self._duties.readers_at_followers
+
+    def held_back_ms(self, replica: int) -> int:
+        """How long a replica must wait for more; 0 when it need not. Asked only for partitions that are throttled."""
+        return 0 if replica in self._partition.isr else self._duties.leader_throttle.wait_ms()
+
+    def sent(self, size: int) -> None:
+        """Bytes of a throttled partition were sent to a replica."""
+        self._duties.leader_throttle.spend(size)
 
     def withdraw(self) -> None:
         """The controller has refused the proposal for good."""

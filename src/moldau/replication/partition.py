@@ -44,6 +44,8 @@ class Partition:
         "bytes_out",
         "directories",
         "index",
+        "is_follower_throttled",
+        "is_leader_throttled",
         "is_new",
         "isr",
         "leader_epoch",
@@ -86,6 +88,9 @@ class Partition:
         self._follower_waiters: list[DataWaiter] | None = None
         self._commit_waiters: list[tuple[int, Callable[[], None], Callable[[ErrorCode], None] | None]] | None = None
         self.is_new = is_new
+        # Whether replicas that are not in sync are held back, where this one leads and where it follows.
+        self.is_leader_throttled = False
+        self.is_follower_throttled = False
         # The disk that has its log failed.
         self.offline = False
         self.records_in = 0

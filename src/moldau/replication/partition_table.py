@@ -17,6 +17,7 @@ from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.replication.leader_state import Duties
 from moldau.replication.log_settings import log_config
 from moldau.replication.partition import LOOK_AGAIN, Partition
+from moldau.replication.throttles import is_throttled
 
 if TYPE_CHECKING:
     from moldau.log.manager import LogManager
@@ -57,6 +58,8 @@ class PartitionTable:
         self.duties: Duties | None = None
         self.changed: Callable[[Partition], None] | None = None
         self.removed: Callable[[Partition], None] | None = None
+        # Told when the broker's own settings changed.
+        self.reconfigured: Callable[[], None] | None = None
 
     # ---- look-ups
 
@@ -107,6 +110,9 @@ class PartitionTable:
 
     def node_config_changed(self) -> None:
         """The broker's own defaults changed: topics inherit what they do not override."""
+        self._logs.set_move_rate(self._config().integer("replica.alter.log.dirs.io.max.bytes.per.second"))
+        if self.reconfigured is not None:
+            self.reconfigured()
         for hosted in self.by_name.values():
             self._reconfigure(hosted, self._image)
 
@@ -118,8 +124,14 @@ class PartitionTable:
         settings = log_config(config, self._config())
         for partition in hosted.by_index.values():
             partition.min_isr = config.min_insync_replicas
+            self._set_throttles(partition, config)
             if partition.opened:
                 partition.log.reconfigure(settings)
+
+    def _set_throttles(self, partition: Partition, config: TopicConfig) -> None:
+        index, own = partition.index, self._node_id
+        partition.is_leader_throttled = is_throttled(config.leader_replication_throttled_replicas, index, own)
+        partition.is_follower_throttled = is_throttled(config.follower_replication_throttled_replicas, index, own)
 
     def _effective(self, topic: str, image: ClusterImage) -> TopicConfig:
         return TopicConfig.effective(self._config(), image.topic_config_overrides(topic))
@@ -146,6 +158,7 @@ class PartitionTable:
                     is_new=self.live,
                     duties=self.duties,
                 )
+                self._set_throttles(partition, hosted.config)
             elif not partition.knows(registration):
                 partition.update(registration)
             else:

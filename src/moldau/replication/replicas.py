@@ -16,6 +16,7 @@ from moldau.replication.fetcher import ReplicaFetchers
 from moldau.replication.in_sync import InSyncSets
 from moldau.replication.partition import Partition
 from moldau.replication.partition_table import PartitionTable
+from moldau.replication.throttles import ReplicationThrottles
 
 
 class Replication:
@@ -37,12 +38,16 @@ class Replication:
         """Before the first image is applied to `table`."""
         self._config = config
         self._image = image
-        self.in_sync = InSyncSets(node_id, clock, ask_controller, broker_epoch, image)
-        self.fetchers = ReplicaFetchers(node_id, logs, clock, network, config, broker_epoch, self._address_of)
+        self.throttles = ReplicationThrottles(clock, config)
+        self.in_sync = InSyncSets(node_id, clock, ask_controller, broker_epoch, image, self.throttles.leader)
+        self.fetchers = ReplicaFetchers(
+            node_id, logs, clock, network, config, broker_epoch, self._address_of, self.throttles.follower
+        )
         self.in_sync.readers_at_followers = bool(config().original("replica.selector.class"))
         table.duties = self.in_sync
         table.changed = self._changed
         table.removed = self.fetchers.unfollow
+        table.reconfigured = self.throttles.reconfigure
         self.in_sync.watch(lambda: table, lambda: config().integer("replica.lag.time.max.ms"))
 
     def _address_of(self, broker_id: int) -> Address | None:
