@@ -131,6 +131,7 @@ class _Fetch:
         "committed",
         "committed_only",
         "context",
+        "held_back_ms",
         "is_follower",
         "min_bytes",
         "request",
@@ -144,6 +145,8 @@ class _Fetch:
         self.committed_only = request.isolation_level == READ_COMMITTED
         # Whether what a replica asked for has committed something, and so made others act, maybe append.
         self.committed = False
+        # How long a replica is not given all there is, because it is throttled.
+        self.held_back_ms = 0
         newer = caller.api_version >= _REPLICA_STATE_SINCE
         self._replica_id = request.replica_state.replica_id if newer else request.replica_id
         self.is_follower = self._replica_id >= 0
@@ -185,7 +188,11 @@ class _Fetch:
                 if self.is_follower:
                     self._refuse_strangers(partition, asked.leader_epoch)
                 limit = min(asked.max_bytes, budget - total)
-                more = self._read_one(read, partition.log, asked, limit, min_one=total == 0)
+                if self.is_follower and partition.is_leader_throttled and self._held_back(partition):
+                    self._read_one(read, partition.log, asked, 0, min_one=False)
+                    more = False
+                else:
+                    more = self._read_one(read, partition.log, asked, limit, min_one=total == 0)
                 if more and limit < asked.max_bytes:
                     # The answer is full: what else there is must not keep it waiting.
                     urgent = True
@@ -212,6 +219,8 @@ class _Fetch:
             if read.size:
                 partition.bytes_out += read.size
                 total += read.size
+                if self.is_follower and partition.is_leader_throttled and partition.leading is not None:
+                    partition.leading.sent(read.size)
             elif read.diverging is not None:
                 urgent = True
         return reads, total, urgent
@@ -229,6 +238,12 @@ class _Fetch:
             allowed = guard.allows(self.caller, Operation.READ, ResourceKind.TOPIC, name)
         if not allowed:
             raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    def _held_back(self, partition: Partition) -> bool:
+        leading = partition.leading
+        wait_ms = 0 if leading is None else leading.held_back_ms(self._replica_id)
+        self.held_back_ms = max(self.held_back_ms, wait_ms)
+        return wait_ms > 0
 
     def _send_away(self, read: PartitionRead, partition: Partition) -> bool:
         """Whether another replica is closer to the client; it is told so, and gets no records here."""
@@ -345,6 +360,11 @@ class _Waiting:
         ):
             # Appended after this fetch had read, and before it waited.
             self.noticed(LOOK_AGAIN)
+        if fetch.held_back_ms:
+            handler.services.clock.call_later(fetch.held_back_ms, self.look_again)
+
+    def look_again(self) -> None:
+        self.noticed(LOOK_AGAIN)
 
     def noticed(self, new_bytes: int) -> bool:
         if self._woken or self.promise.done:
