@@ -51,6 +51,13 @@ class File(Protocol):
         """Up to `length` bytes from `position`; fewer only at the end of the file."""
         ...
 
+    def lend(self, position: int, length: int) -> Buffer:
+        """As `read`, for bytes on their way to a socket: large ones may be the page cache itself, not a copy.
+
+        They may be looked at before the file is cut, never after.
+        """
+        ...
+
     def truncate(self, size: int) -> None: ...
 
     def sync(self, done: Callable[[OSError | None], None] | None = None) -> None:

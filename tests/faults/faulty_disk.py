@@ -53,6 +53,10 @@ class FaultyFile(OsFile):
         FAULTS.check("read", self.path)
         return super().read(position, length)
 
+    def lend(self, position: int, length: int) -> Buffer:
+        FAULTS.check("read", self.path)
+        return super().lend(position, length)
+
     def truncate(self, size: int) -> None:
         FAULTS.check("write", self.path)
         super().truncate(size)

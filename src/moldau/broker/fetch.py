@@ -286,7 +286,7 @@ class _Fetch:
             return False
         if limit <= 0 and not min_one:
             return True
-        data = log.read(offset, limit, max_offset=upper, min_one_message=min_one)
+        data = log.read(offset, limit, max_offset=upper, min_one_message=min_one, to_send=True)
         if data.size:
             read.records = data.buffers
             read.size = data.size

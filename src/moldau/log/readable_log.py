@@ -10,7 +10,7 @@ too early and the same read covers it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
@@ -65,6 +65,7 @@ class ReadableLog(ABC):
         "_failed",
         "_mapped",
         "_positions",
+        "_youngest_until",
         "config",
         "directory",
         "epochs",
@@ -105,6 +106,8 @@ class ReadableLog(ABC):
         self._positions: dict[int, tuple[Segment, int]] = {}
         # The one older segment whose index is mapped: readers of old records stay in one for long.
         self._mapped: Segment | None = None
+        # The youngest timestamp in each segment but the active one and all before it; filled at the first search.
+        self._youngest_until: list[int] = []
 
     # ---- failure
 
@@ -161,12 +164,19 @@ class ReadableLog(ABC):
     # ---- reading
 
     def read(
-        self, offset: int, max_bytes: int, *, max_offset: int | None = None, min_one_message: bool = True
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        max_offset: int | None = None,
+        min_one_message: bool = True,
+        to_send: bool = False,
     ) -> FetchData:
         """Whole batches from the one that has `offset` on, before `max_offset`, of at most `max_bytes` together.
 
         With `min_one_message` the first batch is given even when it is larger than `max_bytes`. Raises ApiError
-        OFFSET_OUT_OF_RANGE outside of [log start, log end].
+        OFFSET_OUT_OF_RANGE outside of [log start, log end]. What is read `to_send` must only be sent, not looked at:
+        it may be the file's own pages.
         """
         end_offset = self.log_end_offset
         if offset < self.log_start_offset or offset > end_offset:
@@ -179,11 +189,11 @@ class ReadableLog(ABC):
         if offset >= max_offset:
             return FetchData([], 0, offset, -1, -1)
         try:
-            return self._read(offset, max_bytes, max_offset, min_one_message)
+            return self._read(offset, max_bytes, max_offset, min_one_message, to_send)
         except OSError as error:
             raise self.disk_failed(error) from error
 
-    def _read(self, offset: int, max_bytes: int, max_offset: int, min_one_message: bool) -> FetchData:
+    def _read(self, offset: int, max_bytes: int, max_offset: int, min_one_message: bool, to_send: bool) -> FetchData:
         known = self._positions.get(offset)
         if known is not None:
             segment, start = known
@@ -195,7 +205,7 @@ class ReadableLog(ABC):
             start = self._position_before(segment, offset)
             exact = False
         while True:
-            data = self._read_segment(segment, offset, start, exact, max_bytes, max_offset, min_one_message)
+            data = self._read_segment(segment, offset, start, exact, max_bytes, max_offset, min_one_message, to_send)
             if data is not None:
                 return data
             # Compaction may leave the end of a segment's range without records: go on in the next one.
@@ -213,15 +223,18 @@ class ReadableLog(ABC):
         max_bytes: int,
         max_offset: int,
         min_one_message: bool,
+        to_send: bool,
     ) -> FetchData | None:
         """The batches of one segment; None when it has none in the range."""
         end, end_offset = self._end_of(segment, max_offset)
         at = 0
+        file = segment.file
+        read: Callable[[int, int], Buffer] = file.lend if to_send else file.read
         while True:
             if start >= end:
                 return None
             want = max_bytes if exact else max_bytes + 2 * self.config.index_interval_bytes
-            data = segment.file.read(start, min(max(want, HEADER_SIZE), end - start))
+            data = read(start, min(max(want, HEADER_SIZE), end - start))
             if exact:
                 break
             at, exact = walk_to(data, 0, offset)
@@ -243,7 +256,7 @@ class ReadableLog(ABC):
         self._remember(next_offset, segment, start + cut)
         return FetchData([memoryview(data)[at:cut]], cut - at, next_offset, segment.base_offset, start + at)
 
-    def _read_one(self, segment: Segment, data: bytes, start: int, at: int) -> FetchData:
+    def _read_one(self, segment: Segment, data: Buffer, start: int, at: int) -> FetchData:
         """The first batch alone: it is larger than what was asked for."""
         if len(data) - at < HEADER_SIZE:
             data, start, at = segment.file.read(start + at, HEADER_SIZE), start + at, 0
@@ -296,6 +309,7 @@ class ReadableLog(ABC):
     def forget_positions(self) -> None:
         """Segments were cut or replaced: nothing remembered about them holds."""
         self._positions.clear()
+        self._youngest_until.clear()
         self._appended_at = -1
         if self._mapped is not None:
             self._mapped.unmap()
@@ -319,10 +333,20 @@ class ReadableLog(ABC):
         return self.guarded(lambda: self._offset_for_timestamp(timestamp))
 
     def _offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
-        for segment in self.segments:
+        first = bisect_left(self._youngest(), timestamp)
+        for segment in self.segments[first:]:
             if self.largest_timestamp(segment) >= timestamp:
                 return self._search(segment, timestamp)
         return None
+
+    def _youngest(self) -> list[int]:
+        until = self._youngest_until
+        if len(until) < len(self.segments) - 1:
+            so_far = until[-1] if until else -1
+            for segment in self.segments[len(until) : -1]:
+                so_far = max(so_far, self.largest_timestamp(segment))
+                until.append(so_far)
+        return until
 
     def largest_timestamp(self, segment: Segment) -> int:
         try:

@@ -121,6 +121,9 @@ class SimulatedFile:
         self._use("read")
         return bytes(self._inode.data[position : position + length])
 
+    def lend(self, position: int, length: int) -> Buffer:
+        return self.read(position, length)
+
     def truncate(self, size: int) -> None:
         self._use("truncate")
         self._inode.apply((size, None), self._disk.now_ms())
