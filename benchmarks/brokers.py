@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from codegen import kafka_jars
@@ -59,14 +60,39 @@ class BrokerFailed(RuntimeError):
     """A broker did not start, or died; the end of its log is in the message."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one node is in its cluster."""
+
+    node_id: int
+    port: int
+    controller_port: int
+    # As controller.quorum.voters names them.
+    voters: tuple[str, ...]
+
+    @classmethod
+    def alone(cls) -> Place:
+        return cls.together(1)[0]
+
+    @classmethod
+    def together(cls, nodes: int) -> list[Place]:
+        """The places of so many nodes that form one cluster."""
+        ports = process.free_ports(2 * nodes)
+        voters = tuple(f"{i + 1}@127.0.0.1:{ports[2 * i + 1]}" for i in range(nodes))
+        return [cls(i + 1, ports[2 * i], ports[2 * i + 1], voters) for i in range(nodes)]
+
+
 class Broker:
     """One broker process on loopback with a directory of its own."""
 
     name = ""
 
-    def __init__(self, directory: Path, extra_properties: str = "") -> None:
+    replicas = 1
+
+    def __init__(self, directory: Path, extra_properties: str = "", place: Place | None = None) -> None:
         self.directory = directory
-        self.port, self.controller_port = process.free_ports(2)
+        self.place = place or Place.alone()
+        self.port = self.place.port
         self.process: subprocess.Popen[bytes] | None = None
         self.properties = directory / "server.properties"
         self.output = directory / "output.log"
@@ -82,6 +108,10 @@ class Broker:
         return self.directory / "data"
 
     @property
+    def data_directories(self) -> list[Path]:
+        return [self.data_directory]
+
+    @property
     def pid(self) -> int:
         assert self.process is not None, "the broker is not running"
         return self.process.pid
@@ -95,12 +125,20 @@ class Broker:
     def start(self) -> float:
         """Start the process and wait for its first answer; the seconds from one to the other."""
         began = time.perf_counter()
+        self.launch()
+        self.wait_for_answer()
+        return time.perf_counter() - began
+
+    def launch(self) -> None:
         with self.output.open("ab") as output:
             self.process = process.spawn(self.command(), stdout=output, stderr=output, cwd=self.directory)
+
+    def wait_for_answer(self) -> None:
+        began = time.perf_counter()
         while time.perf_counter() - began < START_TIMEOUT_SECONDS:
             if ask_api_versions(self.port) is not None:
-                return time.perf_counter() - began
-            if self.process.poll() is not None:
+                return
+            if self.process is None or self.process.poll() is not None:
                 raise BrokerFailed(f"{self.name} ended while starting\n{self.last_output()}")
             time.sleep(PROBE_INTERVAL_SECONDS)
         self.stop()
@@ -137,20 +175,28 @@ class Broker:
         return "\n".join(text.splitlines()[-lines:])
 
     def _server_properties(self) -> str:
+        place = self.place
+        copies = min(len(place.voters), 3)
         return (
             "process.roles=broker,controller\n"
-            "node.id=1\n"
-            f"listeners=PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}\n"
-            f"controller.quorum.voters=1@127.0.0.1:{self.controller_port}\n"
+            f"node.id={place.node_id}\n"
+            f"listeners=PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{place.controller_port}\n"
+            f"controller.quorum.voters={','.join(place.voters)}\n"
             "controller.listener.names=CONTROLLER\n"
             "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n"
             f"log.dirs={self.data_directory}\n"
             "num.partitions=1\n"
-            "offsets.topic.replication.factor=1\n"
-            "transaction.state.log.replication.factor=1\n"
-            "transaction.state.log.min.isr=1\n"
-            # The one setting that is not a default: a deleted topic's files would stay for a minute, and with them the
-            # memory the next row needs.
+            f"default.replication.factor={copies}\n"
+            f"min.insync.replicas={max(1, copies - 1)}\n"
+            f"offsets.topic.replication.factor={copies}\n"
+            f"transaction.state.log.replication.factor={copies}\n"
+            f"transaction.state.log.min.isr={max(1, copies - 1)}\n"
+            f"share.coordinator.state.topic.replication.factor={copies}\n"
+            f"share.coordinator.state.topic.min.isr={max(1, copies - 1)}\n"
+            # As in the server.properties that comes with Kafka: without it every first rebalance takes three seconds.
+            "group.initial.rebalance.delay.ms=0\n"
+            # The one setting that nobody would choose: a deleted topic's files would stay for a minute, and with them
+            # the memory the next row needs.
             "log.segment.delete.delay.ms=200\n"
         )
 
@@ -181,8 +227,83 @@ class MoldauBroker(Broker):
 
     name = "moldau"
 
+    def format(self) -> None:
+        """A node alone formats itself; those of a cluster must agree on its id."""
+        if len(self.place.voters) == 1:
+            return
+        tool = str(Path(moldau_program()).parent / "kafka-storage")
+        command = [tool, "format", "--cluster-id", CLUSTER_ID, "--config", str(self.properties)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode != 0:
+            raise BrokerFailed(f"kafka-storage format failed\n{done.stdout}{done.stderr}")
+
     def command(self) -> list[str]:
         return [moldau_program(), "start", str(self.properties)]
+
+
+class Cluster(Broker):
+    """Three nodes of one kind, to the rows one broker: CPU and memory are those of all of them."""
+
+    replicas = 3
+
+    def __init__(self, kind: type[Broker], directory: Path) -> None:
+        self.name = kind.name
+        self.directory = directory
+        self.nodes = {
+            place.node_id: kind(directory / f"node-{place.node_id}", place=place)
+            for place in Place.together(self.replicas)
+        }
+        self.port = self.nodes[1].port
+
+    @property
+    def process(self) -> subprocess.Popen[bytes] | None:  # type: ignore[override]
+        return self.nodes[1].process
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.bootstrap for node in self.nodes.values())
+
+    @property
+    def data_directories(self) -> list[Path]:
+        return [node.data_directory for node in self.nodes.values()]
+
+    def format(self) -> None:
+        for node in self.nodes.values():
+            node.format()
+
+    def start(self) -> float:
+        """Start all of them; the seconds until the last one answers."""
+        began = time.perf_counter()
+        for node in self.nodes.values():
+            node.launch()
+        for node in self.nodes.values():
+            node.wait_for_answer()
+        return time.perf_counter() - began
+
+    def stop(self) -> None:
+        """All at once: one after the other, the last ones would wait for a majority that is gone."""
+        for node in self.nodes.values():
+            if node.process is not None:
+                node.process.terminate()
+        for node in self.nodes.values():
+            node.stop()
+
+    def kill(self) -> None:
+        for node in self.nodes.values():
+            node.kill()
+
+    def check_alive(self) -> None:
+        for node in self.nodes.values():
+            node.check_alive()
+
+    def cpu_seconds(self) -> float:
+        return sum(node.cpu_seconds() for node in self.nodes.values() if node.process is not None)
+
+    def resident_bytes(self) -> int:
+        return sum(node.resident_bytes() for node in self.nodes.values())
+
+    def last_output(self, lines: int = 30) -> str:
+        return "\n".join(node.last_output(lines) for node in self.nodes.values())
 
 
 BROKERS: dict[str, type[Broker]] = {broker.name: broker for broker in (KafkaBroker, MoldauBroker)}

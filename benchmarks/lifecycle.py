@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from benchmarks.brokers import Broker
 from benchmarks.row import AN_EIGHTH_OF_KAFKAS, Metric, Row, Sample
@@ -26,7 +27,24 @@ class Memory(Row):
     )
 
 
-START, MEMORY = Start(), Memory()
+class ClusterStart(Start):
+    name = "cluster_start"
+    title = "3 nodes: processes"
+    metrics = (Metric("start_seconds", "start to the last one's first answer", "s", AN_EIGHTH_OF_KAFKAS),)
+
+
+class ClusterMemory(Memory):
+    name = "cluster_memory"
+    title = "3 nodes: processes"
+
+
+class Process(NamedTuple):
+    start: Row
+    memory: Row
+
+
+# By the number of nodes.
+PROCESS = {1: Process(Start(), Memory()), 3: Process(ClusterStart(), ClusterMemory())}
 
 
 def measure_starts(brokers: Iterable[Broker], times: int, say: Callable[[str], None]) -> dict[str, list[Sample]]:

@@ -21,6 +21,7 @@ class Bar:
 
     kind: Literal["ratio at least", "ratio at most", "value at most"]
     limit: float
+    unit: str = "x"
 
     def is_met(self, kafka: float | None, moldau: float) -> bool | None:
         """Whether Moldau clears the bar; None when there is nothing to compare with."""
@@ -34,7 +35,7 @@ class Bar:
 
     def __str__(self) -> str:
         sign = "≥" if self.kind == "ratio at least" else "≤"
-        return f"{sign} {self.limit:g}x" if self.limit >= 0.2 else f"{sign} 1/{1 / self.limit:g}"
+        return f"{sign} {self.limit:g}{self.unit}" if self.limit >= 0.2 else f"{sign} 1/{1 / self.limit:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,13 @@ class Metric:
 
 AT_LEAST_KAFKAS = Bar("ratio at least", 1.0)
 TWICE_KAFKAS = Bar("ratio at least", 2.0)
+THREE_TIMES_KAFKAS = Bar("ratio at least", 3.0)
 HALF_OF_KAFKAS = Bar("ratio at most", 0.5)
 AT_MOST_KAFKAS = Bar("ratio at most", 1.0)
 NO_SLOWER_THAN_KAFKA = Bar("ratio at most", 1.2)
 AN_EIGHTH_OF_KAFKAS = Bar("ratio at most", 1 / 8)
 TWICE_THE_FLOOR = Bar("value at most", 2.0)
+A_SECOND = Bar("value at most", 1.0, " s")
 
 
 def throughput_metrics(
@@ -98,6 +101,9 @@ class Row:
     data: ClassVar[str] = ""
     # API keys a broker must advertise for this work; a broker without them is shown as not having the row.
     needs: ClassVar[frozenset[int]] = frozenset()
+
+    # How many nodes the work is done on: one, or a cluster of three.
+    nodes: ClassVar[int] = 1
 
     # Whether doing it once more warms a broker up; not for what is slow because it waits, or starts a client's JVM.
     warms_up: ClassVar[bool] = True

@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from confluent_kafka import KafkaException
 
 from benchmarks import lifecycle, machine
-from benchmarks.brokers import BROKERS, Broker, compile_moldau
+from benchmarks.brokers import BROKERS, Broker, Cluster, compile_moldau
 from benchmarks.client import ClientFailed
 from benchmarks.results import FOREIGN_SHARE, MOLDAU, Results
 from benchmarks.row import Row, Sample
@@ -40,11 +40,21 @@ class Settings:
 
 
 def run(settings: Settings, say: Callable[[str], None]) -> Results:
+    """First everything on one node, then everything on a cluster; each broker is there in one form at a time."""
     if MOLDAU in settings.brokers:
         compile_moldau()
     results, reservoir = Results(), machine.Reservoir()
-    with workspace() as directory, brokers(settings.brokers, directory) as started:
-        starts = lifecycle.measure_starts(started, settings.starts, say)
+    for nodes in sorted({row.nodes for row in settings.rows}):
+        rows = tuple(row for row in settings.rows if row.nodes == nodes)
+        _run_on(nodes, replace(settings, rows=rows), results, reservoir, say)
+    return results
+
+
+def _run_on(
+    nodes: int, settings: Settings, results: Results, reservoir: machine.Reservoir, say: Callable[[str], None]
+) -> None:
+    with workspace() as directory, brokers(settings.brokers, directory, nodes) as started:
+        starts = lifecycle.measure_starts(started, settings.starts if nodes == 1 else 1, say)
         idle_mb = lifecycle.start_and_rest(started)
         measurement = Measurement(
             settings, [Target(broker, settings.scale, reservoir) for broker in started], results, say
@@ -52,18 +62,20 @@ def run(settings: Settings, say: Callable[[str], None]) -> Results:
         measurement.warm_up()
         measurement.measure()
         worked_mb = {broker.name: broker.resident_bytes() / 1e6 for broker in started}
-    results.add_row(lifecycle.START, starts)
+    of_process = lifecycle.PROCESS[nodes]
+    results.add_row(of_process.start, starts)
     memory = {name: [{"idle_mb": idle_mb[name], "worked_mb": worked_mb[name]}] for name in settings.brokers}
-    results.add_row(lifecycle.MEMORY, memory)
-    return results
+    results.add_row(of_process.memory, memory)
 
 
 @contextlib.contextmanager
-def brokers(names: Sequence[str], directory: Path) -> Iterator[list[Broker]]:
+def brokers(names: Sequence[str], directory: Path, nodes: int = 1) -> Iterator[list[Broker]]:
     """Brokers with empty directories; whatever happens, they are stopped and their directories removed."""
     made: list[Broker] = []
     try:
-        made += [BROKERS[name](directory / name) for name in names]
+        for name in names:
+            kind = BROKERS[name]
+            made.append(kind(directory / name) if nodes == 1 else Cluster(kind, directory / name))
         yield made
     finally:
         for broker in made:

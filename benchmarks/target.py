@@ -85,11 +85,12 @@ class Target:
 
     def new_topic(self, label: str, partitions: int = 1) -> str:
         topic = f"{label}-{next(self._numbers)}"
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
+        replicas = self.broker.replicas
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=replicas)
         for created in self.admin.create_topics([new], operation_timeout=ADMIN_TIMEOUT_SECONDS).values():
             created.result(ADMIN_TIMEOUT_SECONDS)
         self._topics.append(topic)
-        wait_for_topic(self.admin, topic, partitions)
+        wait_for_topic(self.admin, topic, partitions, replicas)
         return topic
 
     def remove_topics(self) -> None:
@@ -110,7 +111,8 @@ class Target:
         prefixes = tuple(f"{topic}-" for topic in topics)
         return any(
             entry.name.startswith(prefixes) or entry.name.endswith("-delete")
-            for entry in os.scandir(self.broker.data_directory)
+            for directory in self.broker.data_directories
+            for entry in os.scandir(directory)
         )
 
     def wait_until_idle(self) -> None:
@@ -122,7 +124,9 @@ class Target:
             if self.broker.cpu_seconds() - cpu < IDLE_WINDOW_SECONDS * IDLE_SHARE:
                 return
 
-    def run(self, *clients: tuple[Connect, Task], written_bytes: int = 0) -> tuple[list[Result], Cost]:
+    def run(
+        self, *clients: tuple[Connect, Task], written_bytes: int = 0, expects_death: bool = False
+    ) -> tuple[list[Result], Cost]:
         """Run clients at the same time, from the moment all are connected to the last answer."""
         self.reservoir.fill(written_bytes)
         running = [ClientProcess(connect, {"bootstrap": self.bootstrap, **task}) for connect, task in clients]
@@ -137,7 +141,8 @@ class Target:
         finally:
             for each in running:
                 each.stop()
-        self.broker.check_alive()
+        if not expects_death:
+            self.broker.check_alive()
         return results, cost
 
     @contextlib.contextmanager
@@ -158,12 +163,12 @@ class Target:
         self.foreign_shares.append(cost.foreign_share)
 
 
-def wait_for_topic(client: Any, topic: str, partitions: int) -> None:
-    """Until every partition has a leader, so that what is timed afterwards begins with the first record."""
+def wait_for_topic(client: Any, topic: str, partitions: int, replicas: int = 1) -> None:
+    """Until every partition has a leader and its replicas are in sync: what is timed begins with the first record."""
     deadline = time.monotonic() + ADMIN_TIMEOUT_SECONDS
     while time.monotonic() < deadline:
         found = client.list_topics(topic, timeout=ADMIN_TIMEOUT_SECONDS).topics[topic].partitions
-        if len(found) == partitions and all(each.leader >= 0 for each in found.values()):
+        if len(found) == partitions and all(each.leader >= 0 and len(each.isrs) == replicas for each in found.values()):
             return
         time.sleep(0.01)
     raise TimeoutError(f"topic {topic} is not there")

@@ -6,6 +6,14 @@ To add one: write a `Row` in a module here, put it in that module's ROWS, and na
 from __future__ import annotations
 
 from benchmarks.row import Row
-from benchmarks.rows import java_tools, latency, many_partitions, throughput
+from benchmarks.rows import cluster, groups, java_tools, latency, many_partitions, throughput, transactions
 
-ROWS: tuple[Row, ...] = (*throughput.ROWS, *many_partitions.ROWS, *latency.ROWS, *java_tools.ROWS)
+ROWS: tuple[Row, ...] = (
+    *throughput.ROWS,
+    *many_partitions.ROWS,
+    *latency.ROWS,
+    *transactions.ROWS,
+    *groups.ROWS,
+    *java_tools.ROWS,
+    *cluster.ROWS,
+)
