@@ -1,0 +1,101 @@
+"""Batch reads: the offsets are fixed when the query is planned, and each range becomes a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from moldau.spark.client.cluster import shared_cluster
+from moldau.spark.client.offsets import EARLIEST, NO_OFFSET, list_offsets
+from moldau.spark.errors import MoldauError
+from moldau.spark.fetching import FetchSettings, OffsetRange, read_range
+from moldau.spark.options import SourceOptions
+from moldau.spark.planning import find_partitions, resolve, split
+from moldau.spark.pushdown import Narrowing, push
+
+
+class RangePartition(InputPartition):
+    """A task: a range of offsets of one partition."""
+
+    def __init__(self, wanted: OffsetRange) -> None:
+        super().__init__(str(wanted))
+        self.range = wanted
+
+
+def fetch_settings(options: SourceOptions, min_timestamp: int | None = None) -> FetchSettings:
+    return FetchSettings(
+        client=options.client,
+        isolation=options.isolation,
+        fetch_bytes=options.fetch_bytes,
+        poll_timeout=options.poll_timeout,
+        check_crcs=options.check_crcs,
+        fail_on_data_loss=options.fail_on_data_loss,
+        min_timestamp=min_timestamp,
+    )
+
+
+def read_partition(partition: InputPartition, settings: FetchSettings, schema: StructType) -> Iterator[Any]:
+    """The Arrow batches of a task; runs on an executor."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    # Spark plans a task with nothing in it when there is no range at all.
+    if not isinstance(partition, RangePartition):
+        return iter(())
+    return read_range(partition.range, settings, to_arrow_schema(schema, timezone="UTC"))
+
+
+class MoldauBatchReader(DataSourceReader):
+    """Reads what is between two sets of offsets."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._narrowing = Narrowing()
+        self._settings = fetch_settings(options)
+
+    def partitions(self) -> list[InputPartition]:
+        options, narrowing = self._options, self._narrowing
+        cluster = shared_cluster(options.client)
+        everything = find_partitions(cluster, options.subscription)
+        wanted = [each for each in everything if narrowing.keeps(each)]
+        starts = resolve(cluster, options, options.start, everything, starting=True)
+        ends = resolve(cluster, options, options.end, everything, starting=False)
+        earliest = list_offsets(cluster, dict.fromkeys(wanted, EARLIEST), options.isolation)
+        by_time = {}
+        if narrowing.min_timestamp is not None:
+            times = dict.fromkeys(wanted, narrowing.min_timestamp)
+            by_time = list_offsets(cluster, times, options.isolation)
+        ranges = []
+        for each in wanted:
+            start, end = starts[each], ends[each]
+            if start > end:
+                raise MoldauError(
+                    f"{each[0]}-{each[1]}: the starting offset {start} is after the ending offset {end}; "
+                    "check startingOffsets and endingOffsets"
+                )
+            first = max(start, narrowing.first_offset)
+            if first > start:
+                # The query asked for it: what retention took before it is not missed.
+                first = max(first, earliest[each])
+            if by_time.get(each, 0) == NO_OFFSET:
+                continue  # nothing is that young
+            first = max(first, by_time.get(each, 0))
+            ranges.append(OffsetRange(*each, first, min(end, narrowing.end_offset)))
+        pieces = split(ranges, options.min_partitions, options.max_records_per_partition)
+        return [RangePartition(piece) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_partition(partition, self._settings, self._schema)
+
+
+class PushingBatchReader(MoldauBatchReader):
+    """The same with filters pushed down. Spark refuses a reader that could take filters while it may not have them."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        remaining = push(self._narrowing, filters)
+        self._settings = replace(self._settings, min_timestamp=self._narrowing.min_timestamp)
+        return remaining

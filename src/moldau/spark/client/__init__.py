@@ -1,0 +1,1 @@
+"""A small blocking client: what a Spark task needs to speak to brokers, and no thread of its own."""

@@ -1,0 +1,74 @@
+"""`format("moldau")`: the data source that Spark finds, and the schema of what it reads.
+
+It turns options into readers and writers, and refuses what cannot work before a task is started. Spark creates one in
+several processes for the same query, so creating one must have no effect anywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from moldau.spark.errors import MoldauError
+from moldau.spark.options import includes_headers, source_options
+
+HEADER_TYPE = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+SCHEMA = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+)
+SCHEMA_WITH_HEADERS = StructType([*SCHEMA.fields, StructField("headers", ArrayType(HEADER_TYPE))])
+
+
+class MoldauDataSource(DataSource):
+    """Topics of Moldau or Apache Kafka, with the options of Spark's `kafka` format."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "moldau"
+
+    def schema(self) -> StructType:
+        return SCHEMA_WITH_HEADERS if includes_headers(self.options) else SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from moldau.spark.batch_reader import PushingBatchReader
+
+        self._check_schema(schema)
+        return PushingBatchReader(source_options(self.options, streaming=False), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        from moldau.spark.stream_reader import MoldauStreamReader
+
+        self._check_schema(schema)
+        return MoldauStreamReader(source_options(self.options, streaming=True), schema)
+
+    def _check_schema(self, schema: StructType) -> None:
+        expected = self.schema()
+        if schema != expected:
+            raise MoldauError(
+                f"The columns of a topic are {expected.simpleString()}: they cannot be changed with .schema(...); "
+                "select and cast columns instead"
+            )
+
+
+def register(spark: Any) -> None:
+    """Make `format("moldau")` known to a session, where Spark does not find it by itself."""
+    spark.dataSource.register(MoldauDataSource)
