@@ -9,15 +9,19 @@ import sys
 from collections.abc import Sequence
 
 USAGE = """\
-Usage: moldau start [SERVER.PROPERTIES] [--override NAME=VALUE]... [--welcome] [--port-file FILE]
+Usage: moldau start [SERVER.PROPERTIES] [--nodes N] [--override NAME=VALUE]... [--welcome] [--port-file FILE]
 
 Starts a node. Without a properties file it is a broker and a controller in one process, on localhost:9092. Directories
 are formatted on the first start. NAME is any of Kafka's broker settings; --override may be repeated.
+--nodes starts so many, each in a process of its own: a cluster on this machine, with three copies of everything. Their
+ports follow those of the first, their data is in one directory, and a node that ends is started again.
 --welcome says what to try next; --port-file names a file that receives the client port once the node is ready.
 
   moldau start
+  moldau start --nodes 3
   moldau start server.properties --override log.dirs=/data/moldau
 """
+NODES_MAX = 100
 EXIT_USAGE = 2
 
 
@@ -27,6 +31,8 @@ def start(arguments: Sequence[str]) -> int:
     overrides: dict[str, str] = {}
     welcome = False
     port_file: str | None = None
+    nodes = 1
+    supervised = False
     rest = list(arguments)
     while rest:
         argument = rest.pop(0)
@@ -41,6 +47,13 @@ def start(arguments: Sequence[str]) -> int:
             overrides[name] = value
         elif argument == "--welcome":
             welcome = True
+        elif argument == "--nodes" or argument.startswith("--nodes="):
+            number = argument.partition("=")[2] if "=" in argument else (rest.pop(0) if rest else "")
+            if not number.isdigit() or not 1 <= int(number) <= NODES_MAX:
+                return _usage_error(f"--nodes takes a number from 1 to {NODES_MAX}, not '{number}'")
+            nodes = int(number)
+        elif argument == "--supervised":
+            supervised = True
         elif argument == "--port-file" and rest:
             port_file = rest.pop(0)
         elif argument.startswith("-"):
@@ -49,9 +62,13 @@ def start(arguments: Sequence[str]) -> int:
             return _usage_error(f"one properties file is enough: '{argument}' is a second one")
         else:
             path = argument
-    from moldau.node.main import run
+    from moldau.node.main import run, run_several
 
-    return run(path, overrides, welcome=welcome, port_file=port_file)
+    if nodes > 1:
+        if port_file is not None:
+            return _usage_error("--port-file is for a single node")
+        return run_several(nodes, path, overrides, welcome=welcome)
+    return run(path, overrides, welcome=welcome, port_file=port_file, supervised=supervised)
 
 
 def _usage_error(message: str) -> int:

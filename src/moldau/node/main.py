@@ -38,8 +38,9 @@ def run(
     *,
     welcome: bool = False,
     port_file: str | None = None,
+    supervised: bool = False,
 ) -> int:
-    """Run a node in the foreground; the process's exit code."""
+    """Run a node in the foreground; the process's exit code. A `supervised` one stops when its standard input ends."""
     started = time.perf_counter()
     set_up_logging()
     try:
@@ -51,7 +52,7 @@ def run(
         log.warning("%s", warning)
     _raise_file_limit()
     try:
-        return uvloop.run(_serve(config, started, welcome=welcome, port_file=port_file))
+        return uvloop.run(_serve(config, started, welcome=welcome, port_file=port_file, supervised=supervised))
     except (StorageError, ConfigError, OSError) as error:
         log.error("%s", error)
         return EXIT_FAILED
@@ -59,15 +60,36 @@ def run(
         return 0
 
 
+def run_several(nodes: int, properties_path: str | None, overrides: Mapping[str, str], *, welcome: bool = False) -> int:
+    """Run so many nodes in the foreground, each in a process of its own; the process's exit code."""
+    from moldau.node import supervisor
+
+    set_up_logging()
+    try:
+        base = _properties(properties_path, overrides, one_node=False)
+    except (OSError, ValueError) as error:
+        log.error("%s", error)
+        return EXIT_CONFIG
+    return supervisor.run(base, nodes, welcome=welcome)
+
+
 def _load(path: str | None, overrides: Mapping[str, str]) -> NodeConfig:
+    return NodeConfig.load(_properties(path, overrides, one_node=True))
+
+
+def _properties(path: str | None, overrides: Mapping[str, str], *, one_node: bool) -> dict[str, str]:
     if path is None:
-        return NodeConfig.load({**defaults_for_one_node(), **overrides})
+        defaults = defaults_for_one_node()
+        if not one_node:
+            alone = ("replication.factor", "min.isr")  # what a single node needs because it cannot hold more copies
+            defaults = {name: value for name, value in defaults.items() if not name.endswith(alone)}
+        return {**defaults, **overrides}
     try:
         with open(path, "rb") as file:
             properties = read_properties(file.read())
     except FileNotFoundError:
         raise ValueError(f"{path}: no such properties file") from None
-    return NodeConfig.load({**properties, **overrides})
+    return {**properties, **overrides}
 
 
 def _raise_file_limit() -> None:
@@ -78,11 +100,13 @@ def _raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(config: NodeConfig, started: float, *, welcome: bool, port_file: str | None) -> int:
+async def _serve(config: NodeConfig, started: float, *, welcome: bool, port_file: str | None, supervised: bool) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if supervised:
+        _stop_with_stdin(loop, stop)
     node = Node(config, stop.set)
     try:
         if not await _start(node, stop):
@@ -105,6 +129,17 @@ async def _serve(config: NodeConfig, started: float, *, welcome: bool, port_file
         await node.stop()
     log.info("stopped")
     return EXIT_FAILED if node.has_failed else 0
+
+
+def _stop_with_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """The supervisor holds the other end: when that closes, it is gone, and nobody would ever stop this node."""
+
+    def readable() -> None:
+        if not os.read(0, 4096):
+            loop.remove_reader(0)
+            stop.set()
+
+    loop.add_reader(0, readable)
 
 
 async def _start(node: Node, stop: asyncio.Event) -> bool:
