@@ -60,7 +60,7 @@ class OffsetExpiry:
         expired = list(self._expired(group))
         records = [offset_tombstone(group.group_id, topic, partition) for topic, partition in expired]
         left = sum(map(len, offsets.of_group(group.group_id).values())) - len(expired)
-        if not left and group.is_empty and not offsets.has_open_transactions(group.group_id):
+        if not left and group.is_empty and group.may_expire and not offsets.has_open_transactions(group.group_id):
             records += group.tombstones()
         return Decision(None, records, atomic=False)
 

@@ -55,6 +55,11 @@ class Group(ABC):
     @abstractmethod
     def is_empty(self) -> bool: ...
 
+    @property
+    def may_expire(self) -> bool:
+        """Whether it goes by itself when nobody is in it and no offsets are left."""
+        return True
+
     # ---- offsets
 
     @abstractmethod

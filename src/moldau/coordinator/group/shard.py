@@ -25,6 +25,7 @@ from moldau.coordinator.group.offset_fetches import OffsetFetches
 from moldau.coordinator.group.offset_records import LEGACY_OFFSET_COMMIT, OFFSET_COMMIT
 from moldau.coordinator.group.offset_store import OffsetStore
 from moldau.coordinator.group.overview import GroupOverview
+from moldau.coordinator.group.share.groups import ShareGroups
 from moldau.coordinator.group.streams.groups import StreamsGroups
 from moldau.metadata.image import EMPTY_IMAGE
 from moldau.ports import Clock
@@ -55,12 +56,14 @@ class GroupShard:
         self.image: ClusterImage = EMPTY_IMAGE
         self.classic = ClassicGroups(self)
         self.consumer = ConsumerGroups(self)
+        self.share = ShareGroups(self)
         self.streams = StreamsGroups(self)
         self._replays: Mapping[int, Replay] = {
             LEGACY_OFFSET_COMMIT: self._replay_offset,
             OFFSET_COMMIT: self._replay_offset,
             GROUP_METADATA: self.classic.replay,
             **dict.fromkeys(self.consumer.replays.types, self.consumer.replays.replay),
+            **dict.fromkeys(self.share.replays.types, self.share.replays.replay),
             **dict.fromkeys(self.streams.replays.types, self.streams.replays.replay),
         }
 
@@ -100,6 +103,7 @@ class GroupShard:
         self.image = image
         self.classic.loaded()
         self.consumer.loaded()
+        self.share.loaded()
         self.streams.loaded()
         self.expiry.start()
 
@@ -110,6 +114,7 @@ class GroupShard:
     def image_published(self, delta: ImageDelta, image: ClusterImage) -> None:
         self.image = image
         self.consumer.image_published(delta, image)
+        self.share.image_published(delta, image)
         self.streams.image_published(delta, image)
         if delta.deleted_topics:
             deleted = list(delta.deleted_topics.values())

@@ -1,0 +1,1 @@
+"""Share groups: members that read the same partitions together, record by record."""
