@@ -25,7 +25,7 @@ from moldau.metadata.features import STREAMS_VERSION
 from moldau.metadata.image import GROUP_RESOURCE
 from moldau.ports import Pending
 from moldau.protocol.api import ApiKey
-from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.errors import MESSAGES, ApiError, ErrorCode
 from moldau.protocol.generated.wire.create_topics_request import CreatableTopic
 from moldau.protocol.generated.wire.streams_group_describe_request import StreamsGroupDescribeRequest
 from moldau.protocol.generated.wire.streams_group_describe_response import (
@@ -69,6 +69,12 @@ class StreamsGroupHandlers:
     def heartbeat(self, request: StreamsGroupHeartbeatRequest, caller: Caller) -> object:
         if not self._enabled:
             return StreamsGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        try:
+            return self._beat(request, caller)
+        except ApiError as error:
+            return _refusal(error)
+
+    def _beat(self, request: StreamsGroupHeartbeatRequest, caller: Caller) -> object:
         if request.topology is not None:
             self._check_topics(list(dict.fromkeys(_topics_of(request.topology.subtopologies))), caller)
         _check_supported(request)
@@ -77,9 +83,9 @@ class StreamsGroupHandlers:
         host = self._runtime.host_of(request.group_id)
         outcome = self._runtime.write(host, lambda shard: shard.streams.heartbeats.heartbeat(beat))
 
-        def finished(beaten: Beaten | ApiError) -> StreamsGroupHeartbeatResponse | ApiError:
+        def finished(beaten: Beaten | ApiError) -> StreamsGroupHeartbeatResponse:
             if isinstance(beaten, ApiError):
-                return beaten
+                return _refusal(beaten)
             if beaten.missing_topics:
                 self._create(beaten.missing_topics, request.group_id, beaten.response, caller)
             return beaten.response
@@ -178,6 +184,12 @@ class StreamsGroupHandlers:
             error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             error_message="The described group uses topics that the client is not authorized to describe.",
         )
+
+
+def _refusal(error: ApiError) -> StreamsGroupHeartbeatResponse:
+    """Only what is said about this very request is worth a sentence."""
+    message = None if error.message == MESSAGES[error.code] else error.message
+    return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=message)
 
 
 def _topics_of(subtopologies: Iterable[Any]) -> Iterator[str]:
