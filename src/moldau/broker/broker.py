@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from moldau.broker.auto_creation import TopicAutoCreator
 from moldau.broker.context import ANONYMOUS, ClientConnection
 from moldau.broker.coordinators import CoordinatorLocator, group_runtime
+from moldau.broker.departures import Departures
 from moldau.broker.discovery import ApiVersionsHandler, DescribeClusterHandler, FindCoordinatorHandler
 from moldau.broker.fetch import FetchHandler
 from moldau.broker.fetch_session import FetchSessionCache
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from moldau.broker.producers import ProducerIds
     from moldau.broker.share_coordinator import ShareCoordinator
     from moldau.broker.share_fetch import ShareFetchHandlers
+    from moldau.broker.share_groups import ShareGroupStates
     from moldau.broker.share_persister import SharePersister
     from moldau.broker.telemetry import TelemetryHandlers
     from moldau.broker.transaction_family import TransactionFamily
@@ -70,6 +72,7 @@ class Broker:
         self._producer_ids: ProducerIds | None = None
         self._creator = TopicAutoCreator(services)
         self._replication = None if services.network is None else self._replicate(services.network)
+        self._departures = None if self._replication is None else Departures(services, self._replication.lost_since)
         self.coordinators = services.coordinators = CoordinatorLocator(services, self._creator)
         self.router = Router(self.metrics, guard=services.guard, unstable=config.flag("unstable.api.versions.enable"))
         self._register()
@@ -110,8 +113,8 @@ class Broker:
                 ApiKey.DESCRIBE_CLUSTER: DescribeClusterHandler(services).handle,
             }
         )
-        router.serve(FindCoordinatorHandler(services).handlers())
-        router.serve(TopicMetadataHandlers(services, self._creator).handlers())
+        router.serve(FindCoordinatorHandler(services, self._departures).handlers())
+        router.serve(TopicMetadataHandlers(services, self._creator, self._departures).handlers())
         router.serve(Forwarder(services).handlers())
         router.serve_family((ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DELETE_RECORDS), self._offsets)
         router.serve_family((ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_PRODUCERS), self._producers)
@@ -144,6 +147,16 @@ class Broker:
         router.serve_family(
             (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE),
             self._consumer_groups,
+        )
+        router.serve_family(
+            (
+                ApiKey.SHARE_GROUP_HEARTBEAT,
+                ApiKey.SHARE_GROUP_DESCRIBE,
+                ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+                ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+                ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+            ),
+            self._share_groups,
         )
         router.serve_family(
             (ApiKey.STREAMS_GROUP_HEARTBEAT, ApiKey.STREAMS_GROUP_DESCRIBE),
@@ -188,12 +201,27 @@ class Broker:
     def _groups(self) -> Mapping[ApiKey, Handler]:
         from moldau.broker.groups import GroupHandlers
 
-        return GroupHandlers(self.services, self.group_coordinator()).handlers()
+        return GroupHandlers(self.services, self.group_coordinator(), self._share_states()).handlers()
 
     def _consumer_groups(self) -> Mapping[ApiKey, Handler]:
         from moldau.broker.consumer_groups import ConsumerGroupHandlers
 
         return ConsumerGroupHandlers(self.services, self.group_coordinator()).handlers()
+
+    def _share_groups(self) -> Mapping[ApiKey, Handler]:
+        from moldau.broker.share_group_offsets import ShareGroupOffsetHandlers
+        from moldau.broker.share_groups import ShareGroupHandlers
+
+        services, groups, states = self.services, self.group_coordinator(), self._share_states()
+        return {
+            **ShareGroupHandlers(services, groups, states).handlers(),
+            **ShareGroupOffsetHandlers(services, groups, states, self.share_persister).handlers(),
+        }
+
+    def _share_states(self) -> ShareGroupStates:
+        from moldau.broker.share_groups import ShareGroupStates
+
+        return ShareGroupStates(self.group_coordinator(), self.share_persister)
 
     def _streams_groups(self) -> Mapping[ApiKey, Handler]:
         from moldau.broker.streams_groups import StreamsGroupHandlers
@@ -334,6 +362,8 @@ class Broker:
         elif image.topic(SHARE_GROUP_STATE) is not None:
             self.share_coordinator()
         self.coordinators.image_published()
+        if self._departures is not None:
+            self._departures.image_published(image)
         self.after_requests()
 
     def _reconfigure(self, image: ClusterImage) -> None:

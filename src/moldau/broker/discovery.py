@@ -18,6 +18,7 @@ from moldau.broker.authorization import (
     authorized_operations,
 )
 from moldau.broker.context import Caller
+from moldau.broker.departures import Departures
 from moldau.broker.router import Handler, Route
 from moldau.broker.services import BrokerServices
 from moldau.metadata.features import KRAFT_VERSION, supported_features
@@ -182,8 +183,9 @@ _ENDPOINT_NAMES: Final = {BROKER_ENDPOINT: "BROKER", CONTROLLER_ENDPOINT: "CONTR
 class FindCoordinatorHandler:
     """FindCoordinator; without coordinators in this node's cluster nobody is found, and clients try again later."""
 
-    def __init__(self, services: BrokerServices) -> None:
+    def __init__(self, services: BrokerServices, departures: Departures | None = None) -> None:
         self._services = services
+        self._departures = departures
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         return {ApiKey.FIND_COORDINATOR: self.handle}
@@ -196,6 +198,8 @@ class FindCoordinatorHandler:
         waits = None
         if coordinators is not None and any(self._may_find(request.key_type, key, caller) for key in keys):
             waits = coordinators.wait_for_topic(request.key_type, caller.principal)
+        if waits is None and self._departures is not None:
+            waits = self._departures.settled()
         if waits is None:
             return self._answer(request, caller)
         answer: Pending[FindCoordinatorResponse] = Pending()

@@ -7,16 +7,20 @@ has topics created that a client asked about when that is allowed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from moldau.broker.authorization import NOT_ASKED, Operation, ResourceKind, authorized_operations
 from moldau.broker.auto_creation import TopicAutoCreator
 from moldau.broker.context import Caller
+from moldau.broker.departures import Departures
 from moldau.broker.discovery import broker_for_administration, cluster_operations
+from moldau.broker.gathering import chain
 from moldau.broker.router import Handler
 from moldau.broker.services import BrokerServices
 from moldau.broker.topic_names import is_internal
 from moldau.controller.topic_names import reason_against
 from moldau.metadata.image import BrokerRegistration, ClusterImage, PartitionRegistration, TopicImage
+from moldau.ports import Pending
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.generated.wire.describe_topic_partitions_request import DescribeTopicPartitionsRequest
@@ -39,9 +43,13 @@ NO_LEADER = -1
 
 
 class TopicMetadataHandlers:
-    def __init__(self, services: BrokerServices, creator: TopicAutoCreator) -> None:
+    def __init__(
+        self, services: BrokerServices, creator: TopicAutoCreator, departures: Departures | None = None
+    ) -> None:
+        """`departures` knows of brokers that are just going, where there are others."""
         self._services = services
         self._creator = creator
+        self._departures = departures
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         return {
@@ -51,7 +59,13 @@ class TopicMetadataHandlers:
 
     # ---- Metadata
 
-    def metadata(self, request: MetadataRequest, caller: Caller) -> MetadataResponse:
+    def metadata(self, request: MetadataRequest, caller: Caller) -> object:
+        waits: Pending[Any] | None = None if self._departures is None else self._departures.settled()
+        if waits is None:
+            return self._metadata(request, caller)
+        return chain(waits, lambda _: self._metadata(request, caller))
+
+    def _metadata(self, request: MetadataRequest, caller: Caller) -> MetadataResponse:
         services = self._services
         version = caller.api_version
         _check_names(request, version)
@@ -74,12 +88,22 @@ class TopicMetadataHandlers:
         if 8 <= version <= 10 and request.include_cluster_authorized_operations:
             operations = cluster_operations(services, caller)
         return MetadataResponse(
-            brokers=_alive_brokers(services.image, caller.listener_name),
+            brokers=self._listed_brokers(caller.listener_name),
             cluster_id=services.cluster_id,
             controller_id=broker_for_administration(services),
             topics=topics,
             cluster_authorized_operations=operations,
         )
+
+    def _listed_brokers(self, listener_name: str) -> list[MetadataResponseBroker]:
+        found: list[MetadataResponseBroker] = []
+        departures = self._departures
+        for broker in self._services.image.brokers.values():
+            endpoint = broker.listeners.get(listener_name)
+            listed = not broker.fenced if departures is None else departures.is_listed(broker)
+            if endpoint is not None and listed:
+                found.append(MetadataResponseBroker(broker.id, endpoint.host, endpoint.port, broker.rack))
+        return found
 
     def _asked_topics(self, request: MetadataRequest, caller: Caller) -> list[MetadataResponseTopic]:
         image = self._services.image
@@ -301,12 +325,3 @@ def _check_names(request: MetadataRequest, version: int) -> None:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic name can not be null for version {version}")
         if topic.topic_id != ZERO_UUID:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Topic IDs are not supported in requests for version {version}")
-
-
-def _alive_brokers(image: ClusterImage, listener_name: str) -> list[MetadataResponseBroker]:
-    found: list[MetadataResponseBroker] = []
-    for broker in image.brokers.values():
-        endpoint = broker.listeners.get(listener_name)
-        if endpoint is not None and not broker.fenced:
-            found.append(MetadataResponseBroker(broker.id, endpoint.host, endpoint.port, broker.rack))
-    return found

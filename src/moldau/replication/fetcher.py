@@ -87,6 +87,8 @@ class ReplicaFetchers:
         self.broker_epoch = broker_epoch
         self.address_of = address_of
         self.closed = False
+        # Brokers that cannot be reached, and since when.
+        self.lost_since: dict[int, int] = {}
         self._leaders: dict[int, _LeaderFetcher] = {}
         self._leader_of: dict[Key, int] = {}
 
@@ -324,9 +326,11 @@ class _LeaderFetcher:
         self._in_flight = False
         if isinstance(answer, Unreachable):
             log.debug("nothing can be fetched from broker %d: %s", self._leader_id, answer.reason)
+            self._home.lost_since.setdefault(self._leader_id, self._home.clock.monotonic_ms())
             self._restart()
             self._try_later()
             return
+        self._home.lost_since.pop(self._leader_id, None)
         code = error_code(answer.error_code)
         if code is not ErrorCode.NONE:
             log.debug("broker %d begins another conversation: %s", self._leader_id, code.name)

@@ -55,6 +55,10 @@ class Replication:
         endpoint = None if broker is None else broker.listeners.get(self._config().inter_broker_listener)
         return None if endpoint is None else Address(endpoint.host, endpoint.port)
 
+    def lost_since(self, broker_id: int) -> int | None:
+        """Since when (monotonic) another broker, from which this one copies, cannot be reached; None if it can."""
+        return self.fetchers.lost_since.get(broker_id)
+
     def _changed(self, partition: Partition) -> None:
         if partition.leader_id < 0 or partition.is_leader or partition.offline:
             self.fetchers.unfollow(partition)
