@@ -327,6 +327,8 @@ SELF_CHECKED: Final = frozenset(
         ApiKey.LIST_GROUPS,
         ApiKey.DELETE_GROUPS,
         ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
         ApiKey.STREAMS_GROUP_DESCRIBE,
         # From brokers it needs another permission than from producers; an administrator's markers either of two.
         ApiKey.ADD_PARTITIONS_TO_TXN,

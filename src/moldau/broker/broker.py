@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from moldau.broker.producers import ProducerIds
     from moldau.broker.share_coordinator import ShareCoordinator
     from moldau.broker.share_fetch import ShareFetchHandlers
+    from moldau.broker.share_groups import ShareGroupStates
     from moldau.broker.share_persister import SharePersister
     from moldau.broker.telemetry import TelemetryHandlers
     from moldau.broker.transaction_family import TransactionFamily
@@ -148,6 +149,16 @@ class Broker:
             self._consumer_groups,
         )
         router.serve_family(
+            (
+                ApiKey.SHARE_GROUP_HEARTBEAT,
+                ApiKey.SHARE_GROUP_DESCRIBE,
+                ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+                ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+                ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+            ),
+            self._share_groups,
+        )
+        router.serve_family(
             (ApiKey.STREAMS_GROUP_HEARTBEAT, ApiKey.STREAMS_GROUP_DESCRIBE),
             self._streams_groups,
         )
@@ -190,12 +201,27 @@ class Broker:
     def _groups(self) -> Mapping[ApiKey, Handler]:
         from moldau.broker.groups import GroupHandlers
 
-        return GroupHandlers(self.services, self.group_coordinator()).handlers()
+        return GroupHandlers(self.services, self.group_coordinator(), self._share_states()).handlers()
 
     def _consumer_groups(self) -> Mapping[ApiKey, Handler]:
         from moldau.broker.consumer_groups import ConsumerGroupHandlers
 
         return ConsumerGroupHandlers(self.services, self.group_coordinator()).handlers()
+
+    def _share_groups(self) -> Mapping[ApiKey, Handler]:
+        from moldau.broker.share_group_offsets import ShareGroupOffsetHandlers
+        from moldau.broker.share_groups import ShareGroupHandlers
+
+        services, groups, states = self.services, self.group_coordinator(), self._share_states()
+        return {
+            **ShareGroupHandlers(services, groups, states).handlers(),
+            **ShareGroupOffsetHandlers(services, groups, states, self.share_persister).handlers(),
+        }
+
+    def _share_states(self) -> ShareGroupStates:
+        from moldau.broker.share_groups import ShareGroupStates
+
+        return ShareGroupStates(self.group_coordinator(), self.share_persister)
 
     def _streams_groups(self) -> Mapping[ApiKey, Handler]:
         from moldau.broker.streams_groups import StreamsGroupHandlers

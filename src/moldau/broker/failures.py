@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from moldau.broker.share_failures import SHARE_SHAPES
 from moldau.protocol.api import ApiKey, ApiSpec
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.generated.wire.add_partitions_to_txn_response import (
@@ -536,6 +537,7 @@ _SHAPES: Final[Mapping[ApiKey, Shape]] = {
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
     ApiKey.CONSUMER_GROUP_DESCRIBE: _consumer_group_describe,
     ApiKey.STREAMS_GROUP_DESCRIBE: _streams_group_describe,
+    **SHARE_SHAPES,
     ApiKey.DELETE_GROUPS: _delete_groups,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,

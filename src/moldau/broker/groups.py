@@ -7,11 +7,11 @@ Checks what can be checked without the group, finds its coordinator, and shapes 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from moldau.broker.authorization import Operation, ResourceKind, authorized_operations
 from moldau.broker.context import Caller
-from moldau.broker.gathering import after, gather
+from moldau.broker.gathering import after, chain, gather
 from moldau.broker.router import Handler
 from moldau.broker.services import BrokerServices
 from moldau.coordinator.group.classic.joins import Joining
@@ -34,6 +34,7 @@ from moldau.protocol.generated.wire.sync_group_request import SyncGroupRequest
 from moldau.protocol.generated.wire.sync_group_response import SyncGroupResponse
 
 if TYPE_CHECKING:
+    from moldau.broker.share_groups import ShareGroupStates
     from moldau.coordinator.group.shard import GroupShard
     from moldau.coordinator.runtime import CoordinatorRuntime
 
@@ -46,9 +47,12 @@ _OPERATIONS: Final = 3
 
 
 class GroupHandlers:
-    def __init__(self, services: BrokerServices, runtime: CoordinatorRuntime[GroupShard]) -> None:
+    def __init__(
+        self, services: BrokerServices, runtime: CoordinatorRuntime[GroupShard], states: ShareGroupStates
+    ) -> None:
         self._services = services
         self._runtime = runtime
+        self._states = states
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         return {
@@ -204,21 +208,26 @@ class GroupHandlers:
             lambda found: DeleteGroupsResponse(results=[*refused, *(result for part in found for result in part)]),
         )
 
-    def _delete_some(
-        self, index: int | None, group_ids: list[str]
-    ) -> list[DeletableGroupResult] | Pending[list[DeletableGroupResult]]:
-        """The groups of one partition go together."""
+    def _delete_some(self, index: int | None, group_ids: list[str]) -> Any:
+        """The groups of one partition go together, those of share groups after their state has gone."""
 
         def finished(outcome: list[DeletableGroupResult] | ApiError) -> list[DeletableGroupResult]:
             if isinstance(outcome, ApiError):
                 return [DeletableGroupResult(group_id, outcome.code) for group_id in group_ids]
             return outcome
 
+        def stateless(refused: Mapping[str, ErrorCode] | ApiError) -> Any:
+            if isinstance(refused, ApiError):
+                raise refused
+            kept = [DeletableGroupResult(group_id, code) for group_id, code in refused.items()]
+            left = [group_id for group_id in group_ids if group_id not in refused]
+            outcome: Any = self._runtime.write(self._runtime.host(index), lambda shard: shard.overview.delete(left))
+            return after(outcome, lambda done: done if isinstance(done, ApiError) else [*kept, *done])
+
         try:
-            outcome = self._runtime.write(self._runtime.host(index), lambda shard: shard.overview.delete(group_ids))
+            return after(chain(self._states.delete_all(index, group_ids), stateless), finished)
         except ApiError as error:
             return finished(error)
-        return after(outcome, finished)
 
     def _may(self, operation: Operation, group_id: str, caller: Caller) -> bool:
         guard = self._services.guard

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from moldau.coordinator.group.modern.assignment import NOTHING, Assignment
+from moldau.coordinator.group.modern.assignment import Assignment
 
 JOINING: Final = 0
 LEFT: Final = -1
@@ -22,4 +22,4 @@ class ShareMember:
     client_id: str = ""
     client_host: str = ""
     topics: frozenset[str] = frozenset()
-    assigned: Assignment = NOTHING
+    assigned: Assignment = field(default_factory=dict)
