@@ -76,7 +76,7 @@ def main() -> None:
             for made in prepared.pop():
                 idempotent.append_as_leader(made, 0)
 
-        prepared = []
+        prepared: list[list[memoryview]] = []
         for _ in range(ROUNDS):
             prepared.insert(0, [batch(10, 1100, 7, sequence + 10 * i) for i in range(5000)])
             sequence += 50_000

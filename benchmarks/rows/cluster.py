@@ -179,10 +179,9 @@ def check_history(target: Target, topic: str, records: int) -> None:
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         found: list[int] = []
-        while len(found) < records:
-            messages = consumer.consume(1000, ADMIN_TIMEOUT_SECONDS)
-            if not messages:
-                break
+        deadline = time.monotonic() + ADMIN_TIMEOUT_SECONDS
+        while len(found) < records and time.monotonic() < deadline:
+            messages = consumer.consume(1000, 0.2)
             found += [int(each.value() or b"-1") for each in messages if each.error() is None]
     finally:
         consumer.close()

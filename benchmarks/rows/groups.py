@@ -44,7 +44,7 @@ class Balance:
 def join_at_once(task: Task) -> Work:
     """Twenty connected consumers of one group subscribe together."""
     topic, members = task["topic"], task["members"]
-    config: ClassVar[dict[str, str]] = {"group.id": f"{topic}-group", "auto.offset.reset": "earliest", **task["config"]}
+    config = {"group.id": f"{topic}-group", "auto.offset.reset": "earliest", **task["config"]}
     consumers: list[Consumer] = [make_consumer({**task, "config": config}) for _ in range(members)]
     balance = Balance(members, task["partitions"])
 
