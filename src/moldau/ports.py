@@ -109,6 +109,11 @@ class Disk(Protocol):
 
     def sync_dir(self, path: str) -> None: ...
 
+    def sync_tree(self, path: str, done: Callable[[OSError | None], None]) -> None:
+        """Make everything under a directory durable, contents and names, in one go. It returns at once; `done` is
+        called on the owning thread. For thousands of files: each `sync` of its own would wait for the disk."""
+        ...
+
     def free_bytes(self, path: str) -> tuple[int, int]:
         """(total, usable) bytes of the file system that holds `path`."""
         ...

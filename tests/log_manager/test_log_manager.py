@@ -11,7 +11,7 @@ from moldau.log.checkpoints import TopicPartition, read_offsets
 from moldau.log.config import LogConfig
 from moldau.log.log_dir_report import describe_log_dirs
 from moldau.log.log_directory import LogDirectory
-from moldau.log.manager import LogManager
+from moldau.log.manager import SYNC_TOGETHER_FROM, LogManager
 from moldau.log.manager_settings import LogManagerSettings
 from moldau.log.partition_log import PartitionLog
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -164,6 +164,36 @@ def test_after_a_crash_every_log_is_recovered_in_the_background() -> None:
     world.background.run_all()
     assert sorted(opened.log_end_offset for opened in logs.open_logs()) == [3] * 6
     assert not any(directory.unrecovered for directory in logs.directories.values())
+
+
+def test_many_logs_reach_the_disk_together() -> None:
+    """A power cut right after the syncs: nothing that was appended before may be gone, epochs included."""
+    world = World({"/a": b"a" * 16})
+    count = SYNC_TOGETHER_FROM + 5
+    for partition in range(count):
+        fill(world.open("t", partition), 2, epoch=3)
+    ended: list[bool] = []
+    world.logs.flush_all(lambda: ended.append(True))
+    assert ended == [True]
+    assert all(opened.recovery_point == 2 for opened in world.logs.open_logs())
+    world.disk.crash(Random(1))
+    logs = world.start()
+    world.background.run_all()
+    opened = list(logs.open_logs())
+    assert len(opened) == count
+    assert {each.log_end_offset for each in opened} == {2}
+    assert {each.epochs.latest for each in opened} == {3}
+
+
+def test_a_disk_that_fails_while_many_logs_are_synced_goes_offline() -> None:
+    world = World({"/a": b"a" * 16})
+    for partition in range(SYNC_TOGETHER_FROM):
+        fill(world.open("t", partition), 1)
+    world.disk.fail("sync", errno.EIO, ending="/a")
+    ended: list[bool] = []
+    world.logs.flush_all(lambda: ended.append(True))
+    assert ended == [True]
+    assert [path for path, _ in world.failed] == ["/a"]
 
 
 def test_logs_of_topics_the_metadata_does_not_know_are_recovered_too() -> None:

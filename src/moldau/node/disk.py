@@ -10,6 +10,7 @@ the first sync of a file made here also syncs its directory.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import mmap
 import os
@@ -173,6 +174,22 @@ def _sync(fd: int, directory: str | None) -> None:
         _sync_directory(directory)
 
 
+def _sync_file_system(path: str) -> None:
+    """Write back the file system that holds `path`; Python has no name for this call."""
+    sync = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if sync is None:
+        # Elsewhere than on Linux: all file systems, which includes it.
+        os.sync()
+        return
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if sync(fd) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), path)
+    finally:
+        os.close(fd)
+
+
 def _sync_directory(path: str) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -259,6 +276,13 @@ class OsDisk:
         return sum(1 for file in self._open if file.fd >= 0)
 
     def sync_elsewhere(self, fd: int, directory: str | None, done: Callable[[OSError | None], None]) -> None:
+        self._elsewhere(lambda: _sync(fd, directory), done)
+
+    def sync_tree(self, path: str, done: Callable[[OSError | None], None]) -> None:
+        self._elsewhere(lambda: _sync_file_system(path), done)
+
+    def _elsewhere(self, call: Callable[[], None], done: Callable[[OSError | None], None]) -> None:
+        """Run what waits for the disk in another thread, and say in the owning one how it ended."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="moldau-sync")
         post = self._post
@@ -266,7 +290,7 @@ class OsDisk:
         def work() -> None:
             failure: OSError | None = None
             try:
-                _sync(fd, directory)
+                call()
             except OSError as error:
                 failure = error
             post(lambda: done(failure))

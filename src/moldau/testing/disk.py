@@ -368,6 +368,25 @@ class SimulatedDisk:
         self.count("sync_dir", path)
         self.names_are_durable()
 
+    def sync_tree(self, path: str, done: Done) -> None:
+        life = self.life
+
+        def finish() -> None:
+            if life != self.life:
+                return
+            try:
+                self.count("sync", path)
+            except OSError as error:
+                done(error)
+                return
+            for name, inode in self._names.items():
+                if name.startswith(f"{path}/"):
+                    inode.sync()
+            self.names_are_durable()
+            done(None)
+
+        self.sync_later(finish)
+
     def free_bytes(self, path: str) -> tuple[int, int]:
         used = sum(len(inode.data) for inode in self._names.values())
         total = self.capacity if self.capacity is not None else 1 << 40
