@@ -123,9 +123,12 @@ class World:
         batches: int | None = None,
         aborted: list[Span] | None = None,
     ) -> Acquired:
+        offset = self.share.next_fetch_offset()
+        if self.log and offset < self.log[0].base:
+            self.share.log_start_moved(self.log[0].base)
+            offset = self.share.next_fetch_offset()
         if not self.share.can_acquire():
             return Acquired([], 0)
-        offset = self.share.next_fetch_offset()
         wish = Wish(member, offset, max_records, batch_size, record_limit)
         return acquire(self.share, wish, self.read(offset, batches), aborted or ())
 

@@ -335,7 +335,8 @@ class SharePartition:
             if self.has_gaps and batch.last >= self._gap_start:
                 break
             for run in batch.runs:
-                if run.state not in TERMINAL or run.transition is not None:
+                # What the log has deleted holds nobody up, whoever still has it.
+                if run.last >= self.start_offset and not run.is_done:
                     return last_done, completed
                 last_done = run.last
                 completed += self.counted(run.first, run.last)
