@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -54,6 +54,7 @@ BROKERS = (1, 2, 3)
 CONTROLLER_ID = 100
 HEARTBEAT_MS = 100
 TOPIC = "t"
+BETWEEN_BROKERS = (ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.WRITE_TXN_MARKERS, ApiKey.ADD_PARTITIONS_TO_TXN)
 
 
 class LifeClock:
@@ -76,7 +77,7 @@ class LifeClock:
 class WorldController:
     """One active controller that never fails."""
 
-    def __init__(self, clock: VirtualClock, random: Random) -> None:
+    def __init__(self, clock: VirtualClock, random: Random, overrides: Mapping[str, str]) -> None:
         disk, directory = SimulatedDisk(clock), "/metadata"
         voter = Voter(CONTROLLER_ID, new_uuid(random), (VoterEndpoint("CONTROLLER", "c", 9093),), own_kraft_versions())
         request = FormatRequest(
@@ -93,7 +94,7 @@ class WorldController:
         log = MetadataLog(disk, clock, directory, MetadataLogSettings(), failed=lambda failure: None)
         quorum = Quorum(disk=disk, clock=clock, log=log, own=voter, static_voters=None)
         self.loader = MetadataLoader()
-        config = settings(CONTROLLER_ID)
+        config = settings(CONTROLLER_ID, overrides)
         controller = Controller(
             node_id=CONTROLLER_ID,
             cluster_id=CLUSTER_ID,
@@ -110,7 +111,7 @@ class WorldController:
         quorum.start()
 
 
-def settings(node_id: int) -> NodeConfig:
+def settings(node_id: int, overrides: Mapping[str, str] | None = None) -> NodeConfig:
     is_controller = node_id == CONTROLLER_ID
     return NodeConfig.load(
         {
@@ -125,6 +126,7 @@ def settings(node_id: int) -> NodeConfig:
             "replica.lag.time.max.ms": "800",
             "replica.fetch.backoff.ms": "100",
             "replica.fetch.wait.max.ms": "200",
+            **(overrides or {}),
         }
     )
 
@@ -138,7 +140,8 @@ class WorldBroker:
         self.address = Address(f"b{node_id}", 9092)
         self.disk = SimulatedDisk(world.clock)
         self.directory_id = new_uuid(world.random)
-        self.config = settings(node_id)
+        self.config = settings(node_id, world.overrides)
+        self.rack = f"rack-{node_id}"
         self.alive = False
 
     def start(self) -> None:
@@ -174,7 +177,7 @@ class WorldBroker:
         self.broker = Broker(self.services)
         self._connection = ClientConnection(1, "PLAINTEXT", "peer", 1)
         self._news: deque[tuple[ImageDelta, ClusterImage]] = deque()
-        world.network.listen(self.address, {key: self._handler(key) for key in (ApiKey.FETCH, ApiKey.LIST_OFFSETS)})
+        world.network.listen(self.address, {key: self._handler(key) for key in BETWEEN_BROKERS})
         world.controller.loader.add_publisher(lambda delta, image: self._hear(clock, delta, image))
         self._register()
 
@@ -211,6 +214,11 @@ class WorldBroker:
 
         return handle
 
+    def ask(self, request: Any, version: int) -> Pending[Any]:
+        """What a client that is connected to this broker gets; nothing when the broker dies meanwhile."""
+        answer: Pending[Any] = self._handler(request.API_KEY)(request, version)
+        return answer
+
     # ---- membership
 
     def _hear(self, clock: LifeClock, delta: ImageDelta, image: ClusterImage) -> None:
@@ -233,6 +241,7 @@ class WorldBroker:
                 registration.Feature(name=name, min_supported_version=levels.min, max_supported_version=levels.max)
                 for name, levels in supported_features().items()
             ],
+            rack=self.rack,
             log_dirs=[self.directory_id],
         )
         answer = self.world.ask(request, 4)
@@ -257,11 +266,19 @@ class WorldBroker:
 
 
 class ReplicatedWorld:
-    def __init__(self, seed: int, *, partitions: int = 2, faults: NetworkFaults | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        partitions: int = 2,
+        faults: NetworkFaults | None = None,
+        overrides: Mapping[str, str] | None = None,
+    ) -> None:
+        self.overrides = overrides or {}
         self.random = Random(seed)
         self.clock = VirtualClock()
         self.network = VirtualNetwork(self.clock, self.random, faults or NetworkFaults())
-        self.controller = WorldController(self.clock, self.random)
+        self.controller = WorldController(self.clock, self.random, self.overrides)
         self.brokers = {node_id: WorldBroker(self, node_id) for node_id in BROKERS}
         self.partitions = partitions
         self.acknowledged: dict[tuple[int, int], bytes] = {}
@@ -293,6 +310,20 @@ class ReplicatedWorld:
             self.clock.advance(step)
             left -= step
             self.check_watermarks()
+
+    def until(self, promise: Pending[Any], milliseconds: int = 5000) -> Any:
+        """Let time pass until a promise is kept; None when that takes too long."""
+        for _ in range(milliseconds):
+            if promise.done:
+                return promise.value
+            self.run(1)
+        return None
+
+    def leader(self, index: int, topic: str = TOPIC) -> WorldBroker:
+        """The broker that leads a partition, for those who know everything."""
+        known = self.controller.loader.image.partition(topic, index)
+        assert known is not None, f"there is no {topic}-{index}"
+        return self.brokers[known.leader]
 
     # ---- the client
 
