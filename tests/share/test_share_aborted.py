@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.records.batch import BASE_OFFSET_AT, CONTROL_ABORT, CONTROL_COMMIT
+from moldau.records.batch import BASE_OFFSET_AT
 from moldau.records.builder import build_batch, build_end_transaction_marker
 from moldau.records.record import Record
 from moldau.share.aborted import aborted_spans, slice_of, spans_of
@@ -26,7 +26,7 @@ def batch(base: int, size: int, producer_id: int = -1) -> bytes:
 
 def marker(base: int, producer_id: int, *, committed: bool) -> bytes:
     built = build_end_transaction_marker(
-        CONTROL_COMMIT if committed else CONTROL_ABORT, producer_id, 0, coordinator_epoch=0, timestamp=1
+        committed=committed, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp=1
     )
     return _at(bytearray(built), base)
 
