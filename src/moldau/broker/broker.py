@@ -271,9 +271,9 @@ class Broker:
         """The way to the share coordinators, this broker's own among them."""
         persister = self._share_persister
         if persister is None:
-            from moldau.broker.share_persister import SharePersister
+            from moldau.broker.share_persister import persister_for
 
-            persister = self._share_persister = SharePersister(self.services, self.share_coordinator)
+            persister = self._share_persister = persister_for(self.services, self.share_coordinator)
         return persister
 
     def share_fetches(self) -> ShareFetchHandlers:

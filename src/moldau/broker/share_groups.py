@@ -172,7 +172,7 @@ class ShareGroupHandlers:
 
     def heartbeat(self, request: ShareGroupHeartbeatRequest, caller: Caller) -> object:
         if not share_groups_enabled(self._services):
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+            return ShareGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         if not 0 < len(request.member_id) <= _MEMBER_ID_LENGTH_MAX:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
         if not all(self._may_describe(topic, caller) for topic in request.subscribed_topic_names or ()):

@@ -31,8 +31,10 @@ from moldau.broker.services import BrokerServices
 from moldau.broker.share_state_apis import SHARE_STATE_APIS, parts_of
 from moldau.broker.topic_names import SHARE_GROUP_STATE
 from moldau.coordinator.hashing import partition_for
+from moldau.coordinator.share.batches import NO_START_OFFSET
 from moldau.coordinator.share.state import SharePartitionKey
 from moldau.ports import Address, Pending, Unreachable
+from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ErrorCode, error_code
 from moldau.protocol.generated.wire.delete_share_group_state_request import DeleteShareGroupStateRequest
 from moldau.protocol.generated.wire.delete_share_group_state_response import DeleteShareGroupStateResponse
@@ -54,6 +56,7 @@ LANE: Final = "share"
 RETRIES: Final = 8
 RETRY_MS_FIRST: Final = 50
 RETRY_MS_MAX: Final = 2000
+_READING: Final = frozenset({ApiKey.READ_SHARE_GROUP_STATE, ApiKey.READ_SHARE_GROUP_STATE_SUMMARY})
 _RETRIABLE: Final = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -65,6 +68,16 @@ _RETRIABLE: Final = frozenset(
 )
 
 
+# What `group.share.persister.class.name` is set to where nothing is to be remembered.
+NO_PERSISTERS: Final = frozenset({"", "org.apache.kafka.server.share.persister.NoOpStatePersister"})
+
+
+def persister_for(services: BrokerServices, coordinator: Callable[[], ShareCoordinator]) -> SharePersister:
+    """The persister that settings ask for."""
+    stateless = str(services.config["group.share.persister.class.name"]).strip() in NO_PERSISTERS
+    return (StatelessPersister if stateless else SharePersister)(services, coordinator)
+
+
 class SharePersister:
     def __init__(self, services: BrokerServices, coordinator: Callable[[], ShareCoordinator]) -> None:
         """`coordinator` gives this broker's own share coordinator, loading it if need be."""
@@ -72,18 +85,22 @@ class SharePersister:
         self.coordinator = coordinator
 
     def initialize(self, request: InitializeShareGroupStateRequest) -> Pending[InitializeShareGroupStateResponse]:
-        return _Call(self, request).answer
+        return self.ask(request)
 
     def read(self, request: ReadShareGroupStateRequest) -> Pending[ReadShareGroupStateResponse]:
-        return _Call(self, request).answer
+        return self.ask(request)
 
     def write(self, request: WriteShareGroupStateRequest) -> Pending[WriteShareGroupStateResponse]:
-        return _Call(self, request).answer
+        return self.ask(request)
 
     def delete(self, request: DeleteShareGroupStateRequest) -> Pending[DeleteShareGroupStateResponse]:
-        return _Call(self, request).answer
+        return self.ask(request)
 
     def read_summary(self, request: ReadShareGroupStateSummaryRequest) -> Pending[ReadShareGroupStateSummaryResponse]:
+        return self.ask(request)
+
+    def ask(self, request: Any) -> Pending[Any]:
+        """The response to any of these requests."""
         return _Call(self, request).answer
 
     def leader_of(self, key: SharePartitionKey) -> int | None:
@@ -98,6 +115,19 @@ class SharePersister:
         broker = self.services.image.brokers.get(node)
         endpoint = None if broker is None else broker.listeners.get(self.services.config.inter_broker_listener)
         return None if endpoint is None else Address(endpoint.host, endpoint.port)
+
+
+class StatelessPersister(SharePersister):
+    """Remembers nothing, for clusters that want share groups without the state topic: every group begins anew."""
+
+    def ask(self, request: Any) -> Pending[Any]:
+        api = SHARE_STATE_APIS[request.API_KEY]
+        start = {"start_offset": NO_START_OFFSET} if request.API_KEY in _READING else {}
+        return Pending.of(
+            api.response_of(
+                (key.topic_id, api.response_partition(partition=key.partition, **start)) for key, _ in parts_of(request)
+            )
+        )
 
 
 class _Call:

@@ -129,7 +129,10 @@ COORDINATORS: Final[Mapping[str, str]] = {
         "After how many requests Kafka removes answered share fetches from its list of waiting ones."
     ),
     "group.share.max.share.sessions": "How many share sessions a broker remembers.",
-    "group.share.persister.class.name": "The class through which Kafka stores share state.",
+    "group.share.persister.class.name": (
+        "Where the state of share groups is kept: in the share-state topic, or nowhere if this is empty or "
+        "names Kafka's NoOpStatePersister."
+    ),
     "share.coordinator.state.topic.num.partitions": (
         "How many partitions the share-state topic gets. Do not change it once the topic exists."
     ),

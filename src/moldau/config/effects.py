@@ -77,7 +77,6 @@ BROKER_WITHOUT_EFFECT: Final[Mapping[str, str]] = {
             "create.topic.policy.class.name",
             "alter.config.policy.class.name",
             "client.quota.callback.class",
-            "group.share.persister.class.name",
             "principal.builder.class",
             "ssl.engine.factory.class",
             "sasl.server.callback.handler.class",

@@ -160,8 +160,10 @@ class Heartbeats:
         return epoch, result[updated.member_id]
 
     def _is_due(self, group: ShareGroup) -> bool:
-        """Not more often than settings say; but a group that has nothing yet is not kept waiting."""
-        if group.assignment_time_ms == NO_TIME or not any(group.targets.values()):
+        """Not more often than settings say; but a group that has nothing yet gets what there is at once."""
+        if group.assignment_time_ms == NO_TIME:
+            return True
+        if self._groups.initialization.assignable(group) and not any(group.targets.values()):
             return True
         interval = self._groups.settings(group.group_id).share_assignment_interval_ms
         return self._shard.clock.now_ms() >= group.assignment_time_ms + interval
