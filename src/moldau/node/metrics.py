@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from moldau.broker.request_metrics import BUCKETS, RequestMetrics
+from moldau.node.share_metrics import collect_share
 from moldau.protocol.api import API_TABLE
 from moldau.protocol.errors import error_code
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from moldau.broker.fetch_session import FetchSessionCache
+    from moldau.broker.share_fetch import ShareFetchHandlers
     from moldau.metadata.image import ClusterImage
     from moldau.node.listener import Listener
     from moldau.node.unread import UnreadAnswers
@@ -35,6 +37,7 @@ class NodeMetrics:
         unread: UnreadAnswers,
         image: Callable[[], ClusterImage],
         node_id: int,
+        share: Callable[[], ShareFetchHandlers | None] = lambda: None,
     ) -> None:
         self._requests = requests
         self._partitions = partitions
@@ -43,6 +46,7 @@ class NodeMetrics:
         self._unread = unread
         self._image = image
         self._node_id = node_id
+        self._share = share
 
     def page(self) -> tuple[int, str, bytes]:
         # Imported here: most nodes in tests are never scraped, and the library costs start-up time.
@@ -68,6 +72,9 @@ class NodeMetrics:
             yield _gauge(
                 "moldau_fetch_session_partitions", "Partitions those sessions cover", self._sessions.partition_count
             )
+        share = self._share()
+        if share is not None:
+            yield from collect_share(share)
 
     def _collect_requests(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily

@@ -203,6 +203,7 @@ class Node:
             self._unread,
             lambda: self._rooms.loader.image,
             self._config.node_id,
+            share=lambda: self.broker.share_fetch,
         )
         host, _, port = where.rpartition(":")
         http = HttpServer({"/metrics": metrics.page, "/health": self._health, "/ready": self._ready})
