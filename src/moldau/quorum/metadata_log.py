@@ -103,6 +103,10 @@ class MetadataLog:
         if snapshot_id != BOOTSTRAP_SNAPSHOT_ID and says_more:
             self._log.truncate_fully_and_start_at(snapshot_id.offset)
 
+    def guarded(self, call: Callable[[], None]) -> None:
+        """Do something else in the log's directory; when the disk fails, it is the log that has failed."""
+        self._log.guarded(call)
+
     # ---- the log
 
     @property

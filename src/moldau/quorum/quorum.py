@@ -274,8 +274,13 @@ class Quorum:
             self._role_changed()
 
     def _persist(self, election: ElectionState) -> None:
+        """A node that cannot keep its vote must not act on it, nor go on as if it had not been asked: it stops."""
         if election != self._persisted:
-            write_election_state(self.disk, self.log.directory, election, self.kraft_version, sorted(self.voters))
+            self.log.guarded(
+                lambda: write_election_state(
+                    self.disk, self.log.directory, election, self.kraft_version, sorted(self.voters)
+                )
+            )
             self._persisted = election
 
     def _role_changed(self) -> None:

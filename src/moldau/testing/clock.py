@@ -58,6 +58,17 @@ class VirtualClock:
                 timer.fire()
         self._monotonic = until
 
+    def run_next(self) -> bool:
+        """Run the one timer that is due next, at its moment; False when there is none."""
+        timers = self._timers
+        while timers:
+            due, _, timer = heapq.heappop(timers)
+            if not timer.cancelled:
+                self._monotonic = max(self._monotonic, due)
+                timer.fire()
+                return True
+        return False
+
     def forget_timers(self) -> None:
         """What a process that dies takes with it."""
         self._timers.clear()

@@ -1,0 +1,184 @@
+"""What must be true after every single event, looked at on the node where the event happened.
+
+Decides nothing; raises `Broken`. Cheap by design: only what changed since the last look is looked at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.metadata.image import EMPTY_IMAGE, ClusterImage
+from moldau.quorum.leader import Leader
+from moldau.replication.partition import Partition
+from moldau.testing.simulation.ledger import Broken, Ledger, PartitionKey
+
+if TYPE_CHECKING:
+    from moldau.testing.simulation.node import SimulatedNode
+    from moldau.testing.simulation.world import Simulation
+
+
+class _Seen:
+    """What was last seen of one replica in one life of its node."""
+
+    __slots__ = ("compared_to", "partition", "state")
+
+    def __init__(self, partition: Partition, compared_to: int) -> None:
+        self.partition = partition
+        # (end offset, high watermark, leader epoch, leader)
+        self.state: tuple[int, int, int, int] | None = None
+        self.compared_to = compared_to
+
+
+class _NodeSeen:
+    """What was last seen of one life of a node."""
+
+    __slots__ = ("image", "partitions", "quorum")
+
+    def __init__(self) -> None:
+        self.quorum: tuple[int, int, int, int] = (0, 0, -1, -1)
+        self.image: ClusterImage = EMPTY_IMAGE
+        self.partitions: dict[PartitionKey, _Seen] = {}
+
+
+class Rules:
+    def __init__(self, world: Simulation) -> None:
+        self._world = world
+        self.ledgers: dict[PartitionKey, Ledger] = {}
+        # The newest image anybody has: what the cluster agreed on.
+        self.truth: ClusterImage = EMPTY_IMAGE
+        self._images: dict[int, ClusterImage] = {}
+        self._leaders: dict[tuple[bytes, int, int], int] = {}
+        self._quorum_leaders: dict[int, int] = {}
+        self._epochs: dict[int, int] = {}
+        self._votes: dict[tuple[int, int], int] = {}
+        self._metadata_committed = 0
+        self._seen: dict[tuple[int, int], _NodeSeen] = {}
+
+    def forget(self, node: SimulatedNode) -> None:
+        """A life has ended."""
+        self._seen = {key: seen for key, seen in self._seen.items() if key[0] != node.id}
+
+    def look(self, node: SimulatedNode) -> None:
+        rooms = node.rooms
+        if rooms is None or not node.alive or not hasattr(rooms, "broker"):
+            return
+        seen = self._seen.get((node.id, node.life))
+        if seen is None:
+            seen = self._seen[node.id, node.life] = _NodeSeen()
+        quorum = rooms.quorum
+        role = quorum.role
+        state = (role.epoch, quorum.high_watermark, role.election.voted_id, quorum.leader_id)
+        if state != seen.quorum:
+            self._look_at_quorum(node, seen.quorum, state, leads=isinstance(role, Leader))
+            seen.quorum = state
+        image = rooms.loader.image
+        if image is not seen.image:
+            seen.image = image
+            self._look_at_image(node, image)
+        for hosted in rooms.partitions.by_name.values():
+            for partition in hosted.by_index.values():
+                if partition.opened:
+                    self._look_at_partition(node, seen, partition)
+
+    # ---- the quorum and its image
+
+    def _look_at_quorum(
+        self, node: SimulatedNode, before: tuple[int, int, int, int], state: tuple[int, int, int, int], *, leads: bool
+    ) -> None:
+        epoch, high_watermark, voted, _ = state
+        if epoch < self._epochs.get(node.id, 0):
+            raise Broken(f"{node.host} went back from quorum epoch {self._epochs[node.id]} to {epoch}")
+        self._epochs[node.id] = epoch
+        if high_watermark < before[1]:
+            raise Broken(f"{node.host}: the metadata log's high watermark went back from {before[1]} to {high_watermark}")
+        rooms = node.rooms
+        assert rooms is not None
+        if high_watermark > rooms.quorum.log.end_offset:
+            raise Broken(f"{node.host}: more metadata is committed ({high_watermark}) than there is")
+        if leads:
+            led = self._quorum_leaders.setdefault(epoch, node.id)
+            if led != node.id:
+                raise Broken(f"quorum epoch {epoch} has two leaders: n{led} and {node.host}")
+        if voted >= 0:
+            known = self._votes.setdefault((node.id, epoch), voted)
+            if known != voted:
+                raise Broken(f"{node.host} voted twice in quorum epoch {epoch}: for n{known} and n{voted}")
+
+    def _look_at_image(self, node: SimulatedNode, image: ClusterImage) -> None:
+        known = self._images.setdefault(image.offset, image)
+        if known is not image and known != image:
+            raise Broken(f"{node.host} sees another cluster at metadata offset {image.offset} than others did")
+        if image.offset > self.truth.offset:
+            before, self.truth = self.truth, image
+            self._tell_changes(before, image)
+
+    def _tell_changes(self, before: ClusterImage, image: ClusterImage) -> None:
+        tell = self._world.tell
+        for name, topic in image.topics_by_name.items():
+            known = before.topics_by_name.get(name)
+            if known is topic:
+                continue
+            for index, now in topic.partitions.items():
+                then = None if known is None else known.partitions.get(index)
+                if then is not None and (then.leader, then.isr, then.elr) == (now.leader, now.isr, now.elr):
+                    continue
+                led = f"led by n{now.leader}" if now.leader >= 0 else "led by nobody"
+                eligible = f", eligible {list(now.elr)}" if now.elr else ""
+                tell(f"    {name}-{index} is {led} in epoch {now.leader_epoch}, in sync {list(now.isr)}{eligible}")
+        for node_id, broker in image.brokers.items():
+            was = before.brokers.get(node_id)
+            if was is not broker and (was is None or was.fenced != broker.fenced or was.epoch != broker.epoch):
+                tell(f"    n{node_id} is {'fenced' if broker.fenced else 'in'}, broker epoch {broker.epoch}")
+
+    # ---- partitions
+
+    def _look_at_partition(self, node: SimulatedNode, seen: _NodeSeen, partition: Partition) -> None:
+        log = partition.log
+        key = (partition.topic_id, partition.index)
+        replica = seen.partitions.get(key)
+        high_watermark = log.high_watermark
+        state = (log.log_end_offset, high_watermark, partition.leader_epoch, partition.leader_id)
+        if replica is None or replica.partition is not partition:
+            replica = seen.partitions[key] = _Seen(partition, log.log_start_offset)
+        elif replica.state == state:
+            return
+        where = f"{partition.topic}-{partition.index}"
+        before, replica.state = replica.state, state
+        if high_watermark > log.log_end_offset:
+            raise Broken(f"{where}: {node.host} has committed up to {high_watermark} of a log that ends before")
+        if partition.is_leader:
+            led = self._leaders.setdefault((*key, partition.leader_epoch), node.id)
+            if led != node.id:
+                raise Broken(f"{where}: epoch {partition.leader_epoch} is led by n{led} and by {node.host}")
+            if log.last_stable_offset > high_watermark:
+                raise Broken(f"{where}: {node.host} calls {log.last_stable_offset} stable, committed is {high_watermark}")
+        if before is not None and high_watermark < before[1]:
+            raise Broken(f"{where}: the high watermark of {node.host} went back from {before[1]} to {high_watermark}")
+        ledger = self.ledgers.get(key)
+        if ledger is None:
+            ledger = self.ledgers[key] = Ledger(where, log.log_start_offset)
+        if high_watermark > replica.compared_to:
+            replica.compared_to = ledger.compare(node.host, log, replica.compared_to, high_watermark)
+        self._look_at_in_sync(where, key, ledger)
+
+    def _look_at_in_sync(self, where: str, key: PartitionKey, ledger: Ledger) -> None:
+        """What is committed, every replica has that the cluster counts as in sync."""
+        topic = self.truth.topics_by_id.get(key[0])
+        registration = None if topic is None else topic.partitions.get(key[1])
+        if registration is None:
+            return
+        for replica in registration.isr:
+            node = self._world.nodes.get(replica)
+            if node is None or not node.alive or node.rooms is None or node.rooms.lifecycle is None:
+                continue
+            broker = self.truth.brokers.get(replica)
+            if broker is None or broker.epoch != node.rooms.lifecycle.epoch:
+                continue  # it has not been heard of since its last life: what it lost is not known yet
+            copy = node.rooms.partitions.find(self.truth.topics_by_id[key[0]].name, key[1])
+            if copy is None or not copy.opened or copy.topic_id != key[0]:
+                continue
+            if copy.log.log_end_offset < ledger.next_offset:
+                raise Broken(
+                    f"{where}: {ledger.next_offset} is committed, but {node.host}, in sync of {registration.isr}, "
+                    f"ends at {copy.log.log_end_offset}"
+                )

@@ -1,0 +1,168 @@
+"""One seed as a story: a cluster, some clients, some kinds of trouble, then healing, a demand for progress, judgement.
+
+Decides what a seed contains. Each seed draws some kinds of faults, hardly any has all (swarm): faults hide each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Final
+
+from moldau.testing.simulation.admin import Administrator, create_topics
+from moldau.testing.simulation.client import Client
+from moldau.testing.simulation.faults import FAULTS, Faults
+from moldau.testing.simulation.groups import ClassicMember, ConsumerMember
+from moldau.testing.simulation.history import Place
+from moldau.testing.simulation.ledger import Broken
+from moldau.testing.simulation.producers import ALL, IdempotentProducer, PlainProducer, Producer
+from moldau.testing.simulation.readers import Reader
+from moldau.testing.simulation.transactions import Copier, TransactionalWriter
+from moldau.testing.simulation.world import Simulation
+
+TOPIC: Final = "data"
+COPIES: Final = "copies"
+WRITES: Final = "writes"
+START_MS_MAX: Final = 10_000
+# After everything is healed: elections, recoveries and catching up must be over within this.
+HEALED_MS_MAX: Final = 30_000
+WORKLOADS: Final = ("idempotent", "plain", "transactions", "copier", "classic", "consumer", "admin")
+
+
+class Scenario:
+    def __init__(self, seed: int, *, faults: Iterable[str] | None = None, workloads: Iterable[str] | None = None) -> None:
+        """`faults` and `workloads` fix what is drawn otherwise."""
+        self.random = random = Random(f"{seed} scenario")
+        chosen = [name for name in FAULTS if random.random() < 0.45]
+        overrides = {"metadata.log.max.record.bytes.between.snapshots": "2000"} if random.random() < 0.25 else {}
+        self.world = Simulation(seed, voters=3, brokers=1 if random.random() < 0.15 else 0, overrides=overrides)
+        self.faults = Faults(self.world, random, frozenset(chosen if faults is None else faults))
+        drawn = {name for name in WORKLOADS if random.random() < 0.35} | {"idempotent"}
+        self.workloads = frozenset(drawn if workloads is None else workloads)
+        self.partitions = random.choice((1, 1, 2))
+        self.rounds = random.randint(6, 16)
+        self.producers: list[Producer] = []
+        self.readers: list[Reader] = []
+        self.members: list[Client] = []
+        self.writers: list[TransactionalWriter] = []
+        self.copiers: list[Copier] = []
+
+    def run(self) -> Simulation:
+        world = self.world
+        self._start()
+        self._begin_clients()
+        for _ in range(self.rounds):
+            world.run(self.random.choice((5, 20, 60, 150, 400)))
+            self.faults.act()
+            if self.random.random() < 0.1:
+                self._crash_client()
+        self._heal()
+        self._finish()
+        return world
+
+    # ---- beginning
+
+    def _start(self) -> None:
+        world = self.world
+        for node in world.nodes.values():
+            node.start()
+        self._demand(lambda: all(node.joined for node in world.nodes.values()), START_MS_MAX, "the cluster does not start")
+        topics = {TOPIC: self.partitions}
+        if "transactions" in self.workloads:
+            topics[WRITES] = 2
+        if "copier" in self.workloads:
+            topics[COPIES] = self.partitions
+        made = create_topics(world, topics)
+        self._demand(lambda: made.done, START_MS_MAX, "the topics are not made")
+        self._demand(world.is_healthy, START_MS_MAX, "the new topics are not in sync")
+        world.tell(
+            f"{len(world.nodes)} nodes are up; clients: {', '.join(sorted(self.workloads))}; trouble: "
+            f"{', '.join(sorted(self.faults.chosen)) or 'none'}"
+        )
+
+    def _begin_clients(self) -> None:
+        world, workloads = self.world, self.workloads
+        places: list[Place] = [(TOPIC, index) for index in range(self.partitions)]
+        batches = self.random.randint(6, 14)
+        for place in places:
+            suffix = place[1]
+            if "idempotent" in workloads:
+                self.producers.append(IdempotentProducer(world, f"idem{suffix}", place, batches))
+            if "plain" in workloads:
+                acks = self.random.choice((ALL, ALL, 1))
+                self.producers.append(PlainProducer(world, f"plain{suffix}", place, batches, acks))
+            committed_only = self.random.random() < 0.5
+            self.readers.append(Reader(world, f"reader{suffix}", place, committed_only=committed_only))
+            if "copier" in workloads:
+                copier = Copier(world, f"copier{suffix}", place, (COPIES, suffix), old=self.random.random() < 0.4)
+                self.copiers.append(copier)
+                self.readers.append(Reader(world, f"checker{suffix}", (COPIES, suffix), committed_only=True))
+        if "transactions" in workloads:
+            old = self.random.random() < 0.4
+            self.writers.append(TransactionalWriter(world, "writer", [(WRITES, 0), (WRITES, 1)], batches, old=old))
+            self.readers.append(Reader(world, "stable", (WRITES, 0), committed_only=True))
+        for count in range(2):
+            if "classic" in workloads:
+                self.members.append(ClassicMember(world, f"classic{count}", "old-group", TOPIC))
+            if "consumer" in workloads:
+                self.members.append(ConsumerMember(world, f"member{count}", "new-group", TOPIC))
+        if "admin" in workloads:
+            self.members.append(Administrator(world, "admin", TOPIC, self.partitions))
+        world.clients += [*self.producers, *self.readers, *self.writers, *self.copiers, *self.members]
+        for client in world.clients:
+            client.start()
+
+    def _crash_client(self) -> None:
+        """Producers are left alone: what they have acknowledged is what is judged."""
+        mortal = [*self.readers, *self.writers, *self.copiers, *self.members]
+        client = self.random.choice(mortal)
+        self.world.tell(f"client {client.name} crashes and begins anew")
+        client.crash()
+
+    # ---- the end
+
+    def _heal(self) -> None:
+        """Everybody is back and the network is good: now there must be progress."""
+        world = self.world
+        world.tell("everything heals")
+        self.faults.heal()
+        self._demand(world.is_healthy, HEALED_MS_MAX, "the cluster does not recover")
+        before = {producer.name: producer.acknowledged for producer in self.producers}
+        for producer in self.producers:
+            producer.wanted += 2
+            if producer.done:
+                producer.start()
+        self._demand(
+            lambda: all(each.acknowledged > before[each.name] for each in self.producers),
+            HEALED_MS_MAX,
+            "nothing is acknowledged any more",
+        )
+
+    def _finish(self) -> None:
+        world = self.world
+        for writer in self.writers:
+            writer.wanted = min(writer.wanted, 1)
+        self._demand(lambda: all(each.done for each in self.producers), HEALED_MS_MAX, "the producers do not finish")
+        self._demand(lambda: all(each.done for each in self.writers), HEALED_MS_MAX, "transactions do not finish")
+        for copier in self.copiers:
+            copier.until = self._end_of(copier.source)
+        self._demand(lambda: all(each.done for each in self.copiers), HEALED_MS_MAX, "the copiers do not finish")
+        self._demand(self._have_read_everything, HEALED_MS_MAX, "the readers do not get to the end")
+        world.ending = True
+        self._demand(lambda: all(each.done for each in world.clients), HEALED_MS_MAX, "the clients do not end")
+        self._demand(world.is_healthy, HEALED_MS_MAX, "the cluster does not settle")
+        if not world.run_until(lambda: world.differing_copies() is None, HEALED_MS_MAX):
+            raise Broken(f"the copies of a partition do not become the same: {world.differing_copies()}")
+        world.history.judge({place: each for place, each in world.ledgers().items() if not place[0].startswith("__")})
+        world.tell("the end")
+
+    def _end_of(self, place: Place) -> int:
+        return self.world.ledgers()[place].next_offset
+
+    def _have_read_everything(self) -> bool:
+        ledgers = self.world.ledgers()
+        return all(each.position >= ledgers[each.place].next_offset for each in self.readers)
+
+    def _demand(self, condition: Callable[[], bool], limit_ms: int, otherwise: str) -> None:
+        if not self.world.run_until(condition, limit_ms):
+            raise Broken(f"no progress: {otherwise} within {limit_ms} ms")
