@@ -21,7 +21,7 @@ COMMANDS = {
     "config": ("moldau.cli.commands.config:config", "Show and change settings of topics, brokers and groups."),
     "cluster": (
         "moldau.cli.commands.cluster:cluster",
-        "Look at the cluster: brokers, health, features, disks, quorum.",
+        "Look at the cluster (health, brokers, quorum, disks), rebalance it, drain brokers.",
     ),
     "log": ("moldau.cli.commands.log:log", "Look into log files and check them, without a broker."),
     "storage": ("moldau.cli.commands.storage:storage", "Format log directories and look at them."),

@@ -8,11 +8,13 @@ from typing import Any
 
 from moldau.cli.admin.client import Admin
 from moldau.cli.admin.failures import failure, raise_for
+from moldau.cli.admin.membership import VoterAddress
 from moldau.cli.errors import CliError
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ApiError, ErrorCode
 
 METADATA_TOPIC = "__cluster_metadata"
+CONTROLLER_ENDPOINTS = 2
 _FENCED_FROM_VERSION = 2
 
 
@@ -48,6 +50,8 @@ class QuorumDescription:
     high_watermark: int
     voters: list[QuorumReplica]
     observers: list[QuorumReplica]
+    addresses: dict[int, list[str]]
+    """Where the voters listen, where the quorum tells it."""
 
 
 @dataclass(slots=True)
@@ -88,13 +92,27 @@ def describe_cluster(admin: Admin, *, fenced: bool = False) -> ClusterDescriptio
     from moldau.protocol.generated.wire.describe_cluster_request import DescribeClusterRequest
 
     version = admin.any_connection(admin.deadline()).choose_version(ApiKey.DESCRIBE_CLUSTER)
-    answer = admin.ask(DescribeClusterRequest(include_fenced_brokers=fenced and version >= _FENCED_FROM_VERSION))
+    request = DescribeClusterRequest(include_fenced_brokers=fenced and version >= _FENCED_FROM_VERSION)
+    if admin.controllers:
+        request = DescribeClusterRequest(endpoint_type=CONTROLLER_ENDPOINTS)
+    answer = admin.ask(request)
     raise_for(answer.error_code, answer.error_message)
     brokers = [
         BrokerDescription(each.broker_id, each.host, each.port, each.rack, each.is_fenced) for each in answer.brokers
     ]
     brokers.sort(key=lambda broker: broker.node_id)
     return ClusterDescription(answer.cluster_id, answer.controller_id, brokers)
+
+
+def describe_controllers(admin: Admin) -> ClusterDescription:
+    """The controllers of the quorum, asked of one of them."""
+    from moldau.protocol.generated.wire.describe_cluster_request import DescribeClusterRequest
+
+    answer = admin.ask(DescribeClusterRequest(endpoint_type=CONTROLLER_ENDPOINTS))
+    raise_for(answer.error_code, answer.error_message)
+    found = [BrokerDescription(each.broker_id, each.host, each.port, each.rack, False) for each in answer.brokers]
+    found.sort(key=lambda controller: controller.node_id)
+    return ClusterDescription(answer.cluster_id, answer.controller_id, found)
 
 
 def _describe_by_metadata(admin: Admin) -> ClusterDescription:
@@ -140,6 +158,10 @@ def describe_quorum(admin: Admin) -> QuorumDescription:
         partition.high_watermark,
         replicas(partition.current_voters),
         replicas(partition.observers),
+        {
+            node.node_id: [str(VoterAddress(each.name, each.host, each.port)) for each in node.listeners]
+            for node in answer.nodes
+        },
     )
 
 

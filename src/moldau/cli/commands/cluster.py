@@ -1,23 +1,23 @@
-"""`moldau cluster`: brokers, health, features, log directories and the quorum."""
+"""`moldau cluster`: brokers, features, log directories and the quorum; health and moves are in files of their own."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import click
 
+from moldau.cli.commands._cluster_moves import drain, rebalance
+from moldau.cli.commands._cluster_status import status
+from moldau.cli.commands._cluster_verify import verify
 from moldau.cli.commands._shared import Target, cluster_options, output_option
 from moldau.cli.output import Column, bytes_text, show_facts, show_json, show_rows, time_text
-
-if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
-
-EXIT_UNHEALTHY = 1
 
 
 @click.group()
 def cluster() -> None:
-    """Look at the cluster: brokers, health, features, disks, quorum."""
+    """Look at the cluster and move things in it: health, brokers, quorum, disks, rebalancing, draining."""
+
+
+for each in (status, rebalance, drain, verify):
+    cluster.add_command(each)
 
 
 @cluster.command()
@@ -62,55 +62,6 @@ def info(output: str, target: Target) -> None:
         Column("state", "STATE"),
     )
     show_rows(brokers, columns, output)
-
-
-@cluster.command()
-@output_option
-@cluster_options
-def status(output: str, target: Target) -> int:
-    """Tell whether all partitions are led and replicated; ends with 1 when not."""
-    with target.admin() as admin:
-        problems = _problems(admin)
-    if output == "json":
-        show_json({"healthy": not problems, "problems": problems})
-    elif problems:
-        columns = (Column("what", "PROBLEM", style="bold red"), Column("where", "WHERE"), Column("detail", "DETAIL"))
-        show_rows(problems, columns, output)
-    else:
-        print("healthy" if output == "plain" else "The cluster is healthy.")
-    return EXIT_UNHEALTHY if problems else 0
-
-
-def _problems(admin: Admin) -> list[dict[str, Any]]:
-    from moldau.cli.admin.cluster import describe_cluster, describe_log_dirs
-    from moldau.cli.admin.topics import describe_topics, list_topics
-
-    found = describe_cluster(admin, fenced=True)
-    problems = [
-        {"what": "broker fenced", "where": f"broker {each.node_id}", "detail": f"{each.host}:{each.port}"}
-        for each in found.brokers
-        if each.fenced
-    ]
-    up = [each.node_id for each in found.brokers if not each.fenced]
-    for topic in describe_topics(admin, [each.name for each in list_topics(admin)]):
-        for each in topic.partitions:
-            where = f"{topic.name}-{each.index}"
-            if each.leader not in up:
-                problems.append({"what": "no leader", "where": where, "detail": f"replicas {each.replicas}"})
-            elif len(each.isr) < len(each.replicas):
-                missing = sorted(set(each.replicas) - set(each.isr))
-                problems.append({"what": "under-replicated", "where": where, "detail": f"out of sync: {missing}"})
-    for broker, dirs in describe_log_dirs(admin, up).items():
-        problems += [
-            {
-                "what": "log directory failed",
-                "where": f"broker {broker}",
-                "detail": f"{each.path}: {each.error.message}",
-            }
-            for each in dirs
-            if each.error is not None
-        ]
-    return problems
 
 
 @cluster.command()

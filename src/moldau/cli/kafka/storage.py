@@ -33,9 +33,9 @@ def execute(argv: Sequence[str] | None) -> int:
     if arguments.command == "random-uuid":
         print(random_uuid())
     elif arguments.command == "version-mapping":
-        _version_mapping(arguments.release_version)
+        show_version_mapping(arguments.release_version)
     elif arguments.command == "feature-dependencies":
-        _feature_dependencies(arguments.feature)
+        show_feature_dependencies(arguments.feature)
     else:
         config = load_config(arguments.config)
         if arguments.command == "info":
@@ -247,7 +247,7 @@ def _print_section(one: str, many: str, lines: Sequence[str]) -> None:
 # Releases and features
 
 
-def _version_mapping(text: str | None) -> None:
+def show_version_mapping(text: str | None) -> None:
     from moldau.metadata.features import (
         FEATURES,
         LATEST_METADATA_VERSION,
@@ -265,7 +265,7 @@ def _version_mapping(text: str | None) -> None:
         print(f"{feature.name}={feature.default_level(release.level)}")
 
 
-def _feature_dependencies(wanted: Sequence[str]) -> None:
+def show_feature_dependencies(wanted: Sequence[str]) -> None:
     from moldau.metadata.features import FEATURES, FeatureError, release_of
 
     for text in wanted:
