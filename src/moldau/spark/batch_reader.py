@@ -91,11 +91,28 @@ class MoldauBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(partition, self._settings, self._schema)
 
+    @property
+    def pushFilters(self) -> Any:  # noqa: N802 - Spark's name
+        return _OptionalPushdown(self)
 
-class PushingBatchReader(MoldauBatchReader):
-    """The same with filters pushed down. Spark refuses a reader that could take filters while it may not have them."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+    def narrow(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Read less where filters allow it; those that Spark must still apply."""
         remaining = push(self._narrowing, filters)
         self._settings = replace(self._settings, min_timestamp=self._narrowing.min_timestamp)
         return remaining
+
+
+class _OptionalPushdown:
+    """`pushFilters` for sessions that push filters down, invisible to those that do not.
+
+    Spark refuses every reader that defines the method while spark.sql.python.filterPushdown.enabled is false, which is
+    the default. It tells so by the function behind the bound method: here it is that of the base class.
+    """
+
+    __func__ = DataSourceReader.pushFilters
+
+    def __init__(self, reader: MoldauBatchReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._reader.narrow(filters)

@@ -33,8 +33,19 @@ CORRUPT = -1
 SMALLEST_RECORD_BYTES = 7
 
 _MAX_VARINT_BITS = 63
-MURMUR_SEED = np.uint32(0x9747B28C)
-_MURMUR_MULTIPLIER = np.uint32(0x5BD1E995)
+_MURMUR_SEED = 0x9747B28C
+_MURMUR_MULTIPLIER = 0x5BD1E995
+_UINT32 = 0xFFFFFFFF
+
+# A record's length, attributes, deltas, lengths of key and value, and number of headers, at their longest.
+RECORD_OVERHEAD_BYTES = 32
+HEADER_OVERHEAD_BYTES = 10
+
+# What `encode_records` leaves behind.
+NEXT_INDEX, BYTES_WRITTEN = 0, 1
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_MIX_END = np.uint64(0xD6E8FEB86659FD93)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -62,6 +73,17 @@ def _copy(_typing_context, target, source, size):  # type: ignore[no-untyped-def
         cgutils.raw_memcpy(builder, builder.inttoptr(to, pointer), builder.inttoptr(start, pointer), count, 1)
 
     return types.void(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _load64(_typing_context, address):  # type: ignore[no-untyped-def]
+    """Eight bytes at an address, aligned or not."""
+
+    def generate(_context, builder, _signature, arguments):  # type: ignore[no-untyped-def]
+        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        return builder.load(pointer, align=1)
+
+    return types.uint64(types.int64), generate
 
 
 @njit(cache=True, nogil=True, boundscheck=False)
@@ -201,3 +223,183 @@ def parse_records(  # type: ignore[no-untyped-def]
     filled[HEADER_VALUE_BYTES] = header_value_at
     filled[NULL_HEADER_VALUES] = null_header_values
     return row
+
+
+@njit(cache=True, nogil=True)
+def murmur2(data, start, size):  # type: ignore[no-untyped-def]
+    """Kafka's hash of a key, as an unsigned number of 32 bits."""
+    value = np.int64(_MURMUR_SEED) ^ size
+    words = size // 4
+    for index in range(words):
+        at = start + index * 4
+        word = (
+            np.int64(data[at])
+            | (np.int64(data[at + 1]) << 8)
+            | (np.int64(data[at + 2]) << 16)
+            | (np.int64(data[at + 3]) << 24)
+        )
+        word = (word * _MURMUR_MULTIPLIER) & _UINT32
+        word ^= word >> 24
+        word = (word * _MURMUR_MULTIPLIER) & _UINT32
+        value = ((value * _MURMUR_MULTIPLIER) & _UINT32) ^ word
+    at = start + words * 4
+    rest = size - words * 4
+    if rest >= 3:
+        value ^= np.int64(data[at + 2]) << 16
+    if rest >= 2:
+        value ^= np.int64(data[at + 1]) << 8
+    if rest >= 1:
+        value = ((value ^ np.int64(data[at])) * _MURMUR_MULTIPLIER) & _UINT32
+    value ^= value >> 13
+    value = (value * _MURMUR_MULTIPLIER) & _UINT32
+    return value ^ (value >> 15)
+
+
+@njit(cache=True, nogil=True)
+def choose_partitions(key_ends, key_valid, keys, partition_counts, sticky, partitions):  # type: ignore[no-untyped-def]
+    """Fill in the partition of each row that has none yet (-1): by its key, or its topic's sticky one without a key."""
+    for row in range(partitions.shape[0]):
+        if partitions[row] < 0:
+            if key_valid[row]:
+                start = np.int64(key_ends[row])
+                hashed = murmur2(keys, start, np.int64(key_ends[row + 1]) - start)
+                partitions[row] = (hashed & 0x7FFFFFFF) % partition_counts[row]
+            else:
+                partitions[row] = sticky % partition_counts[row]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _put_varint(out, at, value):  # type: ignore[no-untyped-def]
+    rest = np.uint64((value << 1) ^ (value >> 63))
+    while rest >= np.uint64(0x80):
+        out[at] = np.uint8((rest & np.uint64(0x7F)) | np.uint64(0x80))
+        rest >>= np.uint64(7)
+        at += 1
+    out[at] = np.uint8(rest)
+    return at + 1
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _varint_size(value):  # type: ignore[no-untyped-def]
+    rest = np.uint64((value << 1) ^ (value >> 63))
+    size = 1
+    while rest >= np.uint64(0x80):
+        rest >>= np.uint64(7)
+        size += 1
+    return size
+
+
+@njit(cache=True, nogil=True)
+def encode_records(  # type: ignore[no-untyped-def]
+    order,
+    first,
+    last,
+    limit,
+    key_ends,
+    key_valid,
+    keys,
+    value_ends,
+    value_valid,
+    values,
+    header_ends,
+    header_key_ends,
+    header_keys,
+    header_value_ends,
+    header_value_valid,
+    header_values,
+    out,
+    result,
+):
+    """Write the rows order[first:last] one after the other, until the next would pass `limit` bytes."""
+    keys_address = np.int64(keys.ctypes.data)
+    values_address = np.int64(values.ctypes.data)
+    header_keys_address = np.int64(header_keys.ctypes.data)
+    header_values_address = np.int64(header_values.ctypes.data)
+    out_address = np.int64(out.ctypes.data)
+    with_headers = header_ends.shape[0] > 1
+    at = np.int64(0)
+    index = first
+    while index < last:
+        row = order[index]
+        delta = index - first
+        key_at = np.int64(key_ends[row])
+        key_size = np.int64(key_ends[row + 1]) - key_at if key_valid[row] else np.int64(-1)
+        value_at = np.int64(value_ends[row])
+        value_size = np.int64(value_ends[row + 1]) - value_at if value_valid[row] else np.int64(-1)
+        header_first = np.int64(header_ends[row]) if with_headers else np.int64(0)
+        header_last = np.int64(header_ends[row + 1]) if with_headers else np.int64(0)
+        size = 2 + _varint_size(delta) + _varint_size(key_size) + _varint_size(value_size)
+        size += max(key_size, 0) + max(value_size, 0) + _varint_size(header_last - header_first)
+        for header in range(header_first, header_last):
+            name_size = np.int64(header_key_ends[header + 1]) - np.int64(header_key_ends[header])
+            size += _varint_size(name_size) + name_size
+            if header_value_valid[header]:
+                text_size = np.int64(header_value_ends[header + 1]) - np.int64(header_value_ends[header])
+                size += _varint_size(text_size) + text_size
+            else:
+                size += 1
+        if index > first and at + size + _varint_size(size) > limit:
+            break
+        at = _put_varint(out, at, np.int64(size))
+        out[at] = 0  # attributes
+        out[at + 1] = 0  # timestamp delta
+        at = _put_varint(out, at + 2, delta)
+        at = _put_varint(out, at, key_size)
+        if key_size > 0:
+            _copy(out_address + at, keys_address + key_at, key_size)
+            at += key_size
+        at = _put_varint(out, at, value_size)
+        if value_size > 0:
+            _copy(out_address + at, values_address + value_at, value_size)
+            at += value_size
+        at = _put_varint(out, at, header_last - header_first)
+        for header in range(header_first, header_last):
+            name_at = np.int64(header_key_ends[header])
+            name_size = np.int64(header_key_ends[header + 1]) - name_at
+            at = _put_varint(out, at, name_size)
+            _copy(out_address + at, header_keys_address + name_at, name_size)
+            at += name_size
+            if header_value_valid[header]:
+                text_at = np.int64(header_value_ends[header])
+                text_size = np.int64(header_value_ends[header + 1]) - text_at
+                at = _put_varint(out, at, text_size)
+                _copy(out_address + at, header_values_address + text_at, text_size)
+                at += text_size
+            else:
+                at = _put_varint(out, at, np.int64(-1))
+        index += 1
+    result[NEXT_INDEX] = index
+    result[BYTES_WRITTEN] = at
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _mixed(data, address, start, size, seed):  # type: ignore[no-untyped-def]
+    """A 64-bit hash of some bytes, eight at a time."""
+    value = seed ^ (np.uint64(size) * _MIX)
+    words = size // 8
+    for index in range(words):
+        value = (value ^ _load64(address + start + index * 8)) * _MIX
+        value ^= value >> np.uint64(29)
+    for index in range(start + words * 8, start + size):
+        value = (value ^ np.uint64(data[index])) * _MIX_END
+        value ^= value >> np.uint64(32)
+    value *= _MIX_END
+    return value ^ (value >> np.uint64(32))
+
+
+@njit(cache=True, nogil=True)
+def fingerprint(key_ends, key_valid, keys, value_ends, value_valid, values):  # type: ignore[no-untyped-def]
+    """A number that tells sets of rows apart whatever their order: the sum of a hash of each."""
+    keys_address = np.int64(keys.ctypes.data)
+    values_address = np.int64(values.ctypes.data)
+    total = np.uint64(0)
+    for row in range(key_valid.shape[0]):
+        seed = np.uint64(1)
+        if key_valid[row]:
+            start = np.int64(key_ends[row])
+            seed = _mixed(keys, keys_address, start, np.int64(key_ends[row + 1]) - start, np.uint64(2))
+        if value_valid[row]:
+            start = np.int64(value_ends[row])
+            seed = _mixed(values, values_address, start, np.int64(value_ends[row + 1]) - start, seed)
+        total += seed * _MIX
+    return total

@@ -47,7 +47,7 @@ SOURCE_OPTIONS = (
     "groupIdPrefix",
     "includeHeaders",
 )
-SINK_OPTIONS = ("topic", "includeHeaders", "deliveryGuarantee", "transactionalId", "recordsOfCommits", "ignoreMissingHistory")
+SINK_OPTIONS = ("topic", "includeHeaders", "deliveryGuarantee", "transactionalId", "ignoreMissingHistory", "batchId")
 # Spark itself passes these on to a data source.
 _SPARKS_OWN = ("path", "checkpointLocation", "queryName", "mode")
 

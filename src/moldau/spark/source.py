@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -49,16 +49,29 @@ class MoldauDataSource(DataSource):
         return SCHEMA_WITH_HEADERS if includes_headers(self.options) else SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from moldau.spark.batch_reader import PushingBatchReader
+        from moldau.spark.batch_reader import MoldauBatchReader
 
         self._check_schema(schema)
-        return PushingBatchReader(source_options(self.options, streaming=False), schema)
+        return MoldauBatchReader(source_options(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         from moldau.spark.stream_reader import MoldauStreamReader
 
         self._check_schema(schema)
         return MoldauStreamReader(source_options(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from moldau.spark.sink import MoldauBatchWriter, sink_options
+
+        if overwrite:
+            raise MoldauError('A topic cannot be overwritten: write with .mode("append")')
+        return MoldauBatchWriter(sink_options(self.options, schema, streaming=False))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        from moldau.spark.sink import MoldauStreamWriter, sink_options
+
+        # Complete mode asks to overwrite; as with Spark's own sink, every result is appended to the topic.
+        return MoldauStreamWriter(sink_options(self.options, schema, streaming=True))
 
     def _check_schema(self, schema: StructType) -> None:
         expected = self.schema()

@@ -131,6 +131,9 @@ class Cluster:
                 deadline.pause()
         return found
 
+    def forget_coordinator(self, kind: int, key: str) -> None:
+        self._coordinators.pop((kind, key), None)
+
     def ask_any(self, message: Any, deadline: Deadline | None = None) -> Any:
         """The answer of whichever broker can be reached."""
         deadline = deadline or self.deadline()

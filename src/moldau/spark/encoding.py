@@ -1,0 +1,231 @@
+"""Rows to record batches: which topic and partition each row goes to, and the bytes that are sent there.
+
+It takes the columns of Spark's own Kafka sink (value, and if present key, headers, topic, partition), puts rows of one
+partition together in their order, and packs them. Rows without partition go where Kafka's murmur2 of their key says;
+rows without a key go to one partition together, the next time to the next one. It never sends anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from moldau.records.batch import HEADER, HEADER_SIZE, MAGIC, TRANSACTIONAL_BIT, seal
+from moldau.records.compression import compress
+from moldau.spark import kernels
+from moldau.spark.errors import MoldauError
+
+_NO_BYTES = np.zeros(1, dtype=np.uint8)
+_NO_ENDS = np.zeros(1, dtype=np.int32)
+
+SINK_COLUMNS = ("value", "key", "headers", "topic", "partition")
+
+
+@dataclass(slots=True, frozen=True)
+class EncodingSettings:
+    """How rows become batches."""
+
+    topic: str | None
+    codec: int
+    level: int | None
+    batch_bytes: int
+
+
+@dataclass(slots=True, frozen=True)
+class ProducerIdentity:
+    """Who a batch is from; `transactional` batches count only when their transaction is committed."""
+
+    producer_id: int
+    epoch: int
+    transactional: bool
+
+
+@dataclass(slots=True)
+class EncodedBatch:
+    topic: str
+    partition: int
+    records: bytes
+    count: int
+
+
+@dataclass(slots=True, frozen=True)
+class _Bytes:
+    """A binary column as plain arrays."""
+
+    ends: Any
+    valid: Any
+    data: Any
+
+
+class RowEncoder:
+    """Encodes the rows of one task."""
+
+    def __init__(
+        self,
+        settings: EncodingSettings,
+        identity: ProducerIdentity,
+        partition_count: Callable[[str], int],
+        first_sticky: int,
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._partition_count = partition_count
+        self._sticky = first_sticky
+        self._sequences: dict[tuple[str, int], int] = {}
+
+    def encode(self, rows: pa.Table) -> Iterator[EncodedBatch]:
+        """Batches of these rows; for each partition in the rows' order."""
+        count = rows.num_rows
+        if count == 0:
+            return
+        key, value = key_and_value(rows)
+        headers = _headers_of(rows)
+        names, topic_of_row = self._topics(rows)
+        counts = np.array([self._partition_count(name) for name in names], dtype=np.int64)
+        partitions = _partition_column(rows, count)
+        counts_by_row = counts[topic_of_row]
+        if (partitions >= counts_by_row).any():
+            row = int(np.argmax(partitions >= counts_by_row))
+            raise MoldauError(
+                f"The partition column says {partitions[row]}, but topic '{names[topic_of_row[row]]}' has only "
+                f"{counts_by_row[row]} partitions"
+            )
+        kernels.choose_partitions(key.ends, key.valid, key.data, counts_by_row, self._sticky, partitions)
+        self._sticky += 1
+        first_of_topic = np.concatenate(([0], np.cumsum(counts)))
+        targets = first_of_topic[topic_of_row] + partitions
+        order = np.argsort(targets, kind="stable")
+        sorted_targets = targets[order]
+        edges = np.concatenate(([0], np.flatnonzero(np.diff(sorted_targets)) + 1, [count]))
+        room = int(key.data.size + value.data.size + kernels.RECORD_OVERHEAD_BYTES * count) + headers[-1]
+        out = np.empty(room, dtype=np.uint8)
+        now = int(time.time() * 1000)
+        for first, last in zip(edges[:-1], edges[1:], strict=True):
+            topic = names[topic_of_row[order[first]]]
+            partition = int(partitions[order[first]])
+            yield from self._run(order, int(first), int(last), (key, value, headers), out, topic, partition, now)
+
+    def _run(
+        self, order: Any, first: int, last: int, columns: Any, out: Any, topic: str, partition: int, now: int
+    ) -> Iterator[EncodedBatch]:
+        """The batches of one partition's rows."""
+        key, value, headers = columns
+        result = np.zeros(2, dtype=np.int64)
+        while first < last:
+            kernels.encode_records(
+                order,
+                first,
+                last,
+                self._settings.batch_bytes,
+                key.ends,
+                key.valid,
+                key.data,
+                value.ends,
+                value.valid,
+                value.data,
+                *headers[:-1],
+                out,
+                result,
+            )
+            count = int(result[kernels.NEXT_INDEX]) - first
+            body = memoryview(out)[: int(result[kernels.BYTES_WRITTEN])]
+            yield EncodedBatch(topic, partition, self._batch(body, count, topic, partition, now), count)
+            first += count
+
+    def _batch(self, body: memoryview, count: int, topic: str, partition: int, now: int) -> bytes:
+        settings, identity = self._settings, self._identity
+        sequence = self._sequences.get((topic, partition), 0)
+        self._sequences[topic, partition] = (sequence + count) & 0x7FFFFFFF
+        packed = compress(settings.codec, body, settings.level) if settings.codec else body
+        batch = bytearray(HEADER_SIZE + len(packed))
+        attributes = settings.codec | (TRANSACTIONAL_BIT if identity.transactional else 0)
+        HEADER.pack_into(
+            batch,
+            0,
+            0,
+            0,
+            -1,
+            MAGIC,
+            0,
+            attributes,
+            count - 1,
+            now,
+            now,
+            identity.producer_id,
+            identity.epoch,
+            sequence,
+            count,
+        )
+        batch[HEADER_SIZE:] = packed
+        seal(batch)
+        return bytes(batch)
+
+    def _topics(self, rows: pa.Table) -> tuple[list[str], Any]:
+        """Names of the topics, and for each row which of them it goes to; the option wins over the column."""
+        if self._settings.topic is not None:
+            return [self._settings.topic], np.zeros(rows.num_rows, dtype=np.int64)
+        column = rows.column("topic").combine_chunks()
+        if column.null_count:
+            raise MoldauError("The topic column is null in some row: every row needs a topic, or set the option topic")
+        coded = pc.dictionary_encode(column.cast(pa.string()))
+        return coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)
+
+
+def key_and_value(rows: pa.Table) -> tuple[_Bytes, _Bytes]:
+    value = _bytes_of(rows.column("value"))
+    if "key" in rows.column_names:
+        return _bytes_of(rows.column("key")), value
+    count = rows.num_rows
+    return _Bytes(np.zeros(count + 1, dtype=np.int32), np.zeros(count, dtype=np.uint8), _NO_BYTES), value
+
+
+def _partition_column(rows: pa.Table, count: int) -> Any:
+    if "partition" not in rows.column_names:
+        return np.full(count, -1, dtype=np.int64)
+    column = rows.column("partition").combine_chunks().cast(pa.int64())
+    partitions = column.fill_null(-1).to_numpy().copy()
+    if (partitions < 0).any() and pc.any(pc.less(column, 0)).as_py():
+        raise MoldauError("The partition column is negative in some row; null lets the key decide")
+    return partitions
+
+
+def _bytes_of(column: Any) -> _Bytes:
+    """The buffers of a binary or string column, as one piece that starts at its beginning."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
+    if array.type not in (pa.binary(), pa.string()):
+        array = array.cast(pa.binary())
+    count = len(array)
+    _, ends, data = array.buffers()
+    all_ends = np.frombuffer(ends, dtype=np.int32)[array.offset : array.offset + count + 1]
+    bytes_ = _NO_BYTES if data is None or data.size == 0 else np.frombuffer(data, dtype=np.uint8)
+    if array.null_count:
+        valid = array.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8)
+    else:
+        valid = np.ones(count, dtype=np.uint8)
+    return _Bytes(all_ends, valid, bytes_)
+
+
+def _headers_of(rows: pa.Table) -> tuple[Any, ...]:
+    """The arrays `encode_records` wants for headers, and at the end how many bytes they need at most."""
+    if "headers" not in rows.column_names:
+        return (_NO_ENDS, _NO_ENDS, _NO_BYTES, _NO_ENDS, _NO_BYTES, _NO_BYTES, 0)
+    array = rows.column("headers").combine_chunks()
+    if array.null_count:
+        # A null list must not have entries: what Arrow leaves below a null is anybody's guess.
+        array = pc.fill_null(array, pa.scalar([], array.type))
+    entries = array.flatten()
+    lengths = pc.list_value_length(array).to_numpy(zero_copy_only=False)
+    ends = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    key, value = _bytes_of(entries.field(0)), _bytes_of(entries.field(1))
+    if not key.valid.all():
+        raise MoldauError("The headers column has a header without a key")
+    room = int(key.data.size + value.data.size + kernels.HEADER_OVERHEAD_BYTES * len(entries))
+    return (ends, key.ends, key.data, value.ends, value.valid, value.data, room)
