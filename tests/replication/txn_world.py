@@ -1,4 +1,4 @@
-"""A transactional client in a world of several brokers: it finds leaders and coordinators, and asks again as clients do."""
+"""A transactional client among several brokers: it finds leaders and coordinators, and asks again as clients do."""
 
 from __future__ import annotations
 
