@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("moldau.broker")
 
 READ_COMMITTED = 1
-# The largest answer while memory is scarce; a batch larger than this is still given, alone.
+# The largest answer, whatever was asked for: it is in memory until it is sent, and memory that is used again is far
+# cheaper than fresh memory. A batch larger than this is still given, alone.
+ANSWER_MAX_BYTES = 32 << 20
+# The same while memory is scarce.
 SCARCE_MAX_BYTES = 256 << 10
 _TOPIC_IDS_SINCE = 13
 _REPLICA_STATE_SINCE = 15
@@ -56,7 +59,7 @@ class FetchHandler:
 
     def reconfigure(self) -> None:
         """Settings changed: take over those this handler keeps at hand."""
-        self.max_bytes = self.services.config.integer("fetch.max.bytes")
+        self.max_bytes = min(self.services.config.integer("fetch.max.bytes"), ANSWER_MAX_BYTES)
         if self._memory_is_scarce:
             self.max_bytes = min(self.max_bytes, SCARCE_MAX_BYTES)
 

@@ -10,7 +10,6 @@ the first sync of a file made here also syncs its directory.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import mmap
 import os
@@ -20,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from moldau.node.libc import sync_file_system
 from moldau.ports import Buffer
 
 Post = Callable[[Callable[[], None]], None]
@@ -174,22 +174,6 @@ def _sync(fd: int, directory: str | None) -> None:
         _sync_directory(directory)
 
 
-def _sync_file_system(path: str) -> None:
-    """Write back the file system that holds `path`; Python has no name for this call."""
-    sync = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-    if sync is None:
-        # Elsewhere than on Linux: all file systems, which includes it.
-        os.sync()
-        return
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if sync(fd) != 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code), path)
-    finally:
-        os.close(fd)
-
-
 def _sync_directory(path: str) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -279,7 +263,7 @@ class OsDisk:
         self._elsewhere(lambda: _sync(fd, directory), done)
 
     def sync_tree(self, path: str, done: Callable[[OSError | None], None]) -> None:
-        self._elsewhere(lambda: _sync_file_system(path), done)
+        self._elsewhere(lambda: sync_file_system(path), done)
 
     def _elsewhere(self, call: Callable[[], None], done: Callable[[OSError | None], None]) -> None:
         """Run what waits for the disk in another thread, and say in the owning one how it ended."""

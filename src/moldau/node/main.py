@@ -22,6 +22,7 @@ from moldau.config.node_config import NodeConfig
 from moldau.config.one_node import defaults_for_one_node
 from moldau.config.properties import read_properties
 from moldau.config.types import ConfigError
+from moldau.node.libc import keep_freed_memory
 from moldau.node.logging_setup import set_up_logging
 from moldau.node.node import Node
 from moldau.node.storage import StorageError
@@ -51,6 +52,7 @@ def run(
     for warning in config.warnings:
         log.warning("%s", warning)
     _raise_file_limit()
+    keep_freed_memory()
     try:
         return uvloop.run(_serve(config, started, welcome=welcome, port_file=port_file, supervised=supervised))
     except (StorageError, ConfigError, OSError) as error:
