@@ -132,7 +132,13 @@ def describe_quorum(admin: Admin) -> QuorumDescription:
     request = DescribeQuorumRequest(
         topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[PartitionData(partition_index=0)])]
     )
-    answer = admin.ask(request, codes=lambda reply: [reply.error_code])
+
+    def codes(reply: Any) -> list[int]:
+        return [reply.error_code, *(each.error_code for topic in reply.topics for each in topic.partitions)]
+
+    # Brokers pass the question on to the leader; of the controllers only the leader itself can answer it.
+    ask = admin.ask_controller if admin.controllers else admin.ask
+    answer = ask(request, codes=codes)
     raise_for(answer.error_code, answer.error_message)
     partition = answer.topics[0].partitions[0]
     raise_for(partition.error_code, partition.error_message)

@@ -25,7 +25,8 @@ class VoterAddress(NamedTuple):
 def unregister_broker(admin: Admin, broker_id: int) -> None:
     from moldau.protocol.generated.wire.unregister_broker_request import UnregisterBrokerRequest
 
-    answer = admin.ask(UnregisterBrokerRequest(broker_id=broker_id), codes=lambda reply: [reply.error_code])
+    request = UnregisterBrokerRequest(broker_id=broker_id)
+    answer = admin.ask_controller(request, codes=lambda reply: [reply.error_code])
     raise_for(answer.error_code, answer.error_message)
 
 
