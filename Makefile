@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+UV := $(BIN)/uv pip install -q --python $(BIN)/python --require-hashes
 CONFORMANCE ?= ../shared/conformance
 
 .PHONY: help setup run test check format bench conformance lock generate wheel clean
@@ -26,14 +27,20 @@ $(VENV)/.dev: requirements/dev.lock $(VENV)/.broker
 	@$(PIP) install --require-hashes -r requirements/dev.lock
 	@touch $@
 
-setup: $(VENV)/.dev  ## install everything into .venv
+$(VENV)/.spark: requirements/spark.lock requirements/spark-build.lock $(VENV)/.dev
+	@echo "installing Spark into $(VENV) ..."
+	@$(UV) --no-deps -r requirements/spark-build.lock
+	@$(UV) --no-deps --no-build-isolation -r requirements/spark.lock
+	@touch $@
+
+setup: $(VENV)/.dev $(VENV)/.spark  ## install everything into .venv
 
 # ---- use
 
 run: $(VENV)/.broker  ## start one node, and say what to try next
 	@exec $(BIN)/moldau start --welcome
 
-test: $(VENV)/.dev check  ## all checks and all tests
+test: $(VENV)/.dev $(VENV)/.spark check  ## all checks and all tests
 	@$(BIN)/python -m compileall -q src/moldau
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
@@ -61,6 +68,8 @@ lock: $(VENV)/.dev  ## resolve the dependencies anew and write the lock files
 	$(BIN)/uv pip compile -q pyproject.toml --universal --generate-hashes --no-annotate --no-header --python-version 3.11 -o requirements/base.lock
 	$(BIN)/uv pip compile -q --group build -c requirements/base.lock --universal --generate-hashes --no-annotate --no-header --python-version 3.11 -o requirements/build.lock
 	$(BIN)/uv pip compile -q pyproject.toml --group dev -c requirements/build.lock --universal --generate-hashes --no-annotate --no-header --python-version 3.11 -o requirements/dev.lock
+	$(BIN)/uv pip compile -q pyproject.toml --extra spark -c requirements/dev.lock --universal --generate-hashes --no-annotate --no-header --python-version 3.11 -o requirements/spark.lock
+	$(BIN)/uv pip compile -q --group spark-build -c requirements/dev.lock --universal --generate-hashes --no-annotate --no-header --python-version 3.11 -o requirements/spark-build.lock
 
 generate: $(VENV)/.dev  ## generate the protocol messages from Apache Kafka's specifications
 	$(BIN)/python -m codegen

@@ -26,7 +26,15 @@ _SMALLEST_HEADER_BYTES = 2
 class ColumnBuilder:
     """Makes Arrow batches for one partition of one topic."""
 
-    __slots__ = ("_constant_rows", "_partition", "_partition_column", "_schema", "_topic", "_topic_column", "_with_headers")
+    __slots__ = (
+        "_constant_rows",
+        "_partition",
+        "_partition_column",
+        "_schema",
+        "_topic",
+        "_topic_column",
+        "_with_headers",
+    )
 
     def __init__(self, schema: pa.Schema, topic: str, partition: int) -> None:
         self._schema = schema

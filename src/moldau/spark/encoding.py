@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,7 @@ class RowEncoder:
         room = int(key.data.size + value.data.size + kernels.RECORD_OVERHEAD_BYTES * count) + headers[-1]
         out = np.empty(room, dtype=np.uint8)
         now = int(time.time() * 1000)
-        for first, last in zip(edges[:-1], edges[1:], strict=True):
+        for first, last in pairwise(edges):
             topic = names[topic_of_row[order[first]]]
             partition = int(partitions[order[first]])
             yield from self._run(order, int(first), int(last), (key, value, headers), out, topic, partition, now)

@@ -6,8 +6,8 @@ group `<id>`: that is the decision. Then it commits the tasks' transactions, and
 
 - A task that fails leaves nothing: its next attempt takes the id over, which aborts what the first one wrote.
 - A driver killed before the decision: the batch runs again, its tasks take their ids over.
-- A driver killed after it: whoever plans the next batch finds the decision and completes it; the tasks of the batch that
-  Spark then runs again see that it counts already and write nothing.
+- A driver killed after it: whoever plans the next batch finds the decision and completes it; the tasks of the batch
+  that Spark then runs again see that it counts already and write nothing.
 - Transactions that timed out after the decision and before they were committed: only the tasks they belong to write
   again. The others show by a fingerprint that their rows are the ones that were committed; if not, the query fails
   rather than writing a batch that is half of one run and half of another.
@@ -119,28 +119,29 @@ def duty_of(plan: Plan, settings: CommitSettings, query: str, batch: int, task: 
     if last is None or (last.query != query and batch == 0):
         if batch > 0 and not settings.ignore_missing_history:
             raise MoldauError(
-                f"The query is at batch {batch}, but group '{settings.transactional_id}' holds no record of its earlier "
-                "commits: they have expired (offsets.retention.minutes), or the transactionalId was changed. Whether batch "
-                f"{batch} was written before cannot be known. If it was not, set ignoreMissingHistory=true once"
+                f"The query is at batch {batch}, but group '{settings.transactional_id}' holds no record of its "
+                "earlier commits: they have expired (offsets.retention.minutes), or the transactionalId was changed. "
+                f"Whether batch {batch} was written before cannot be known. If it was not, set ignoreMissingHistory=true "
+                "for one run"
             )
         return Duty(write=True)
     if last.query != query:
         raise MoldauError(
-            f"transactionalId '{settings.transactional_id}' belongs to another query ({last.query}, at batch {last.batch}): "
-            "give each query an id of its own"
+            f"transactionalId '{settings.transactional_id}' belongs to another query "
+            f"({last.query}, at batch {last.batch}): give each query an id of its own"
         )
     if batch > last.batch:
         if plan.lost:
             raise MoldauError(
-                f"Batch {last.batch} of '{settings.transactional_id}' was decided but tasks {sorted(plan.lost)} timed out "
-                f"before their commit, and Spark now runs batch {batch}: start the query from a checkpoint that still has "
-                f"batch {last.batch} to do"
+                f"Batch {last.batch} of '{settings.transactional_id}' was decided but tasks {sorted(plan.lost)} timed "
+                f"out before their commit, and Spark now runs batch {batch}: start the query from a checkpoint that "
+                f"still has batch {last.batch} to do"
             )
         return Duty(write=True)
     if batch < last.batch:
         raise MoldauError(
-            f"The checkpoint is at batch {batch}, but batch {last.batch} of '{settings.transactional_id}' was committed: "
-            "the checkpoint was put back. Use a new checkpoint together with a new transactionalId"
+            f"The checkpoint is at batch {batch}, but batch {last.batch} of '{settings.transactional_id}' was "
+            "committed: the checkpoint was put back. Use a new checkpoint together with a new transactionalId"
         )
     if not plan.lost:
         return Duty(write=False)
@@ -192,9 +193,9 @@ def commit(settings: CommitSettings, driver: Transaction, decision: Decision) ->
     lost = transactions.end_all(cluster, [_transaction(settings, each) for each in decision.work], commit=True)
     if lost:
         raise MoldauError(
-            f"Batch {decision.batch} of '{settings.transactional_id}' is decided, but {len(lost)} of its transactions ended "
-            "before they could be committed (kafka.transaction.timeout.ms). Nothing is lost: restart the query, and these "
-            "tasks write again"
+            f"Batch {decision.batch} of '{settings.transactional_id}' is decided, but {len(lost)} of its transactions "
+            "ended before they could be committed (kafka.transaction.timeout.ms). Nothing is lost: restart the query, "
+            "and these tasks write again"
         )
     _mark_completed(cluster, settings, decision.batch)
 
@@ -270,8 +271,8 @@ def _write_decision(cluster: Cluster, settings: CommitSettings, driver: Transact
     places = _places(cluster, settings)
     if len(texts) > max(1, places - 1):
         raise MoldauError(
-            f"A batch of {len(decision.work)} tasks is too large to be decided on at once: reduce the number of tasks with "
-            f"coalesce, to at most {max(1, places - 1) * _ENTRIES_PER_CHUNK}"
+            f"A batch of {len(decision.work)} tasks is too large to be decided on at once: reduce the number of tasks "
+            f"with coalesce, to at most {max(1, places - 1) * _ENTRIES_PER_CHUNK}"
         )
     topic = settings.decisions_topic
     offsets: dict[TopicPartition, tuple[int, str]] = {
@@ -279,7 +280,9 @@ def _write_decision(cluster: Cluster, settings: CommitSettings, driver: Transact
     }
     transactions.commit_offsets(cluster, driver, settings.transactional_id, offsets)
     if not transactions.end(cluster, driver, commit=True):
-        raise FencedError(f"Another run of '{settings.transactional_id}' has taken over; batch {decision.batch} is its own")
+        raise FencedError(
+            f"Another run of '{settings.transactional_id}' has taken over; batch {decision.batch} is its own"
+        )
 
 
 def _read_decision(cluster: Cluster, settings: CommitSettings) -> tuple[Decision | None, bool]:

@@ -1,9 +1,9 @@
 """One range of offsets of one partition, from raw fetch responses to Arrow batches.
 
 It decides what of a response is data: batches inside the range, not control batches, not those of aborted transactions
-when only committed records are wanted. Gaps that compaction and transactions leave are not data loss; a beginning of the
-log that moved past the range is. The next fetch is on its way while the last answer is parsed. What it keeps in memory
-is one response and the Arrow batch made of it, whatever the length of the range.
+when only committed records are wanted. Gaps that compaction and transactions leave are not data loss; a beginning of
+the log that moved past the range is. The next fetch is on its way while the last answer is parsed. What it keeps in
+memory is one response and the Arrow batch made of it, whatever the length of the range.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class _RangeReader:
                 elif time.monotonic() - last_progress > self._settings.poll_timeout:
                     raise MoldauError(
                         f"{wanted}: nothing could be read at offset {self._position} for "
-                        f"{self._settings.poll_timeout:.0f} s (kafkaConsumer.pollTimeoutMs); is the partition's leader up?"
+                        f"{self._settings.poll_timeout:.0f} s (kafkaConsumer.pollTimeoutMs); is the leader up?"
                     )
                 elif answer is None:
                     deadline.pause()
@@ -168,10 +168,14 @@ class _RangeReader:
         partition = (self._wanted.topic, self._wanted.partition)
         beginning = list_offsets(self._cluster, {partition: EARLIEST})[partition]
         if beginning > self._position:
-            self._lost(f"{self._wanted}: records before offset {beginning} are gone (retention, or deleted by somebody)")
+            self._lost(
+                f"{self._wanted}: records before offset {beginning} are gone (retention, or deleted by somebody)"
+            )
             self._position = min(beginning, self._wanted.end)
         else:
-            self._lost(f"{self._wanted}: the partition now ends before offset {self._position}; was the topic recreated?")
+            self._lost(
+                f"{self._wanted}: the partition now ends before offset {self._position}; was the topic recreated?"
+            )
             self._position = self._wanted.end
 
     def _lost(self, what: str) -> None:

@@ -22,9 +22,17 @@ BODY_START, BODY_END, RECORD_COUNT, BASE_OFFSET, BASE_TIMESTAMP, APPEND_TIMESTAM
 TABLE_COLUMNS = 6
 
 # What `parse_records` leaves behind in its `filled` array.
-ROWS, KEY_BYTES, VALUE_BYTES, NULL_KEYS, NULL_VALUES, HEADERS, HEADER_KEY_BYTES, HEADER_VALUE_BYTES, NULL_HEADER_VALUES = (
-    range(9)
-)
+(
+    ROWS,
+    KEY_BYTES,
+    VALUE_BYTES,
+    NULL_KEYS,
+    NULL_VALUES,
+    HEADERS,
+    HEADER_KEY_BYTES,
+    HEADER_VALUE_BYTES,
+    NULL_HEADER_VALUES,
+) = range(9)
 FILLED_COLUMNS = 9
 
 CORRUPT = -1
@@ -63,8 +71,8 @@ def _varint(data, position, end):  # type: ignore[no-untyped-def]
     return np.int64(0), np.int64(CORRUPT)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _copy(_typing_context, target, source, size):  # type: ignore[no-untyped-def]
+@intrinsic
+def _copy(_typing_context, target, source, size):  # type: ignore[no-untyped-def]  # noqa: ARG001 - typed by numba
     """memcpy between two addresses: a loop over bytes reaches a tenth of its speed."""
 
     def generate(_context, builder, _signature, arguments):  # type: ignore[no-untyped-def]
@@ -75,8 +83,8 @@ def _copy(_typing_context, target, source, size):  # type: ignore[no-untyped-def
     return types.void(types.int64, types.int64, types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _load64(_typing_context, address):  # type: ignore[no-untyped-def]
+@intrinsic
+def _load64(_typing_context, address):  # type: ignore[no-untyped-def]  # noqa: ARG001 - typed by numba
     """Eight bytes at an address, aligned or not."""
 
     def generate(_context, builder, _signature, arguments):  # type: ignore[no-untyped-def]

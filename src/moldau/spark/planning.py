@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 
 from moldau.protocol.generated.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from moldau.records.batch import BatchError, iter_batches
@@ -34,7 +35,9 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
 
 
 def from_json(shaped: Mapping[str, Mapping[str, int]]) -> Offsets:
-    return {(topic, int(partition)): offset for topic, numbers in shaped.items() for partition, offset in numbers.items()}
+    return {
+        (topic, int(partition)): offset for topic, numbers in shaped.items() for partition, offset in numbers.items()
+    }
 
 
 def find_partitions(cluster: Cluster, subscription: Subscription) -> list[TopicPartition]:
@@ -111,9 +114,7 @@ def _names(partitions: Iterable[TopicPartition]) -> str:
     return ", ".join(f"{topic}-{partition}" for topic, partition in sorted(partitions))
 
 
-def split(
-    ranges: Iterable[OffsetRange], min_partitions: int | None, max_records: int | None
-) -> list[OffsetRange]:
+def split(ranges: Iterable[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[OffsetRange]:
     """Ranges cut so that there are about `min_partitions` of them and none has more than `max_records` offsets."""
     pieces = []
     for each in ranges:
@@ -135,12 +136,12 @@ def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
     size = whole.end - whole.start
     count = min(count, size)
     edges = [whole.start + size * index // count for index in range(count + 1)]
-    return [
-        OffsetRange(whole.topic, whole.partition, start, end) for start, end in zip(edges, edges[1:], strict=False)
-    ]
+    return [OffsetRange(whole.topic, whole.partition, start, end) for start, end in pairwise(edges)]
 
 
-def limit(start: Offsets, end: Offsets, budget: float, weights: Mapping[TopicPartition, float] | None = None) -> Offsets:
+def limit(
+    start: Offsets, end: Offsets, budget: float, weights: Mapping[TopicPartition, float] | None = None
+) -> Offsets:
     """An end that is at most about `budget` away in all, shared out by how much each partition has waiting.
 
     `weights` says what one offset costs (1 without them). Every partition with something waiting moves by at least one

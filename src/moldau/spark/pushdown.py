@@ -1,8 +1,8 @@
 """Filters of a batch query that can be answered by reading less.
 
 It decides which of Spark's filters narrow offsets, partitions, topics and times, and which of them are thereby done
-with. A time narrows where reading starts but is never done with: records stand in order of offset, not of time, so Spark
-looks at each of them again.
+with. A time narrows where reading starts but is never done with: records stand in order of offset, not of time, so
+Spark looks at each of them again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Narrowing:
 
     def accept(self, each: Filter) -> bool:
         """Take a filter into account; True when Spark need not look at it again."""
-        attribute = getattr(each, "attribute", ())
+        attribute: tuple[str, ...] = getattr(each, "attribute", ())
         column = attribute[0] if len(attribute) == 1 else None
         if isinstance(each, IsNotNull):
             return column in _ALWAYS_THERE

@@ -30,7 +30,16 @@ from moldau.spark.client.settings import client_settings
 from moldau.spark.client.transactions import Transaction
 from moldau.spark.encoding import SINK_COLUMNS, EncodingSettings
 from moldau.spark.errors import MoldauError
-from moldau.spark.exactly_once import CommitSettings, Decision, Plan, TaskWork, abort, commit, commit_without_history, plan
+from moldau.spark.exactly_once import (
+    CommitSettings,
+    Decision,
+    Plan,
+    TaskWork,
+    abort,
+    commit,
+    commit_without_history,
+    plan,
+)
 from moldau.spark.options import SINK_OPTIONS, Options
 from moldau.spark.task_writing import TaskWriter, WriteSettings
 
@@ -75,7 +84,9 @@ def sink_options(given: Mapping[str, str], schema: StructType, *, streaming: boo
     if codec not in CODEC_BY_NAME:
         raise MoldauError(f"kafka.compression.type={codec} is not one of {', '.join(CODEC_BY_NAME)}")
     if kafka.get("acks", "all") not in ("all", "-1") or kafka.get("enable.idempotence", "true").lower() != "true":
-        raise MoldauError("kafka.acks must be all and kafka.enable.idempotence true: the sink never writes without them")
+        raise MoldauError(
+            "kafka.acks must be all and kafka.enable.idempotence true: the sink never writes without them"
+        )
     level = kafka.get(f"compression.{codec}.level")
     batch = options.number("batchId", least=0)
     guarantee = options.text("deliveryGuarantee") or (EXACTLY_ONCE if streaming or batch is not None else AT_LEAST_ONCE)
@@ -113,8 +124,8 @@ def _transactional_id(options: Options, *, needed: bool) -> str:
         return f"spark-{sha256(checkpoint.rstrip('/').encode()).hexdigest()[:16]}"
     if needed:
         raise MoldauError(
-            'Exactly once needs a name that stays the same when the query is restarted: set .option("transactionalId", ...) '
-            'or .option("checkpointLocation", ...) on the writer, or .option("deliveryGuarantee", "at-least-once")'
+            'Exactly once needs a name that stays the same when the query is restarted: set .option("transactionalId", '
+            '...) or .option("checkpointLocation", ...) on the writer, or .option("deliveryGuarantee", "at-least-once")'
         )
     return f"spark-batch-{secrets.token_hex(8)}"
 
@@ -179,8 +190,9 @@ class _Writer:
         text = context.getLocalProperty(_BATCH_PROPERTY)
         if text is None or not text.isdigit():
             raise MoldauError(
-                "This version of Spark does not tell its tasks which micro-batch they belong to, so exactly once is not "
-                'possible: write in foreachBatch (moldau.spark.sink.each_batch) or set deliveryGuarantee to "at-least-once"'
+                "This version of Spark does not tell its tasks which micro-batch they belong to, so exactly once is "
+                "not possible: write in foreachBatch (moldau.spark.sink.each_batch), or set "
+                "deliveryGuarantee=at-least-once"
             )
         return int(text)
 
@@ -246,8 +258,8 @@ def each_batch(**options: str) -> Any:
 
     For update mode on a compacted topic: a row is the newest value of its key. `transactionalId` must be given.
 
-        query = counts.writeStream.outputMode("update").foreachBatch(each_batch(topic="counts", transactionalId="counts",
-            **{"kafka.bootstrap.servers": "localhost:9092"})).start()
+        upsert = each_batch(topic="counts", transactionalId="counts", **{"kafka.bootstrap.servers": "localhost:9092"})
+        query = counts.writeStream.outputMode("update").foreachBatch(upsert).start()
     """
 
     def write(frame: Any, batch: int) -> None:

@@ -158,4 +158,3 @@ class MoldauStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{what}. Some data may have been lost. To go on without it, set the option failOnDataLoss=false"
             )
         _log.warning("%s; going on because failOnDataLoss is false", what)
-

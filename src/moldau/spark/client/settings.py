@@ -75,9 +75,7 @@ def client_settings(properties: Mapping[str, str], client_id: str = "moldau-spar
     username, password = properties.get("sasl.username", ""), properties.get("sasl.password", "")
     if protocol.startswith("SASL_"):
         if mechanism not in MECHANISMS:
-            raise MoldauError(
-                f"kafka.sasl.mechanism={mechanism} is not supported: set one of {', '.join(MECHANISMS)}"
-            )
+            raise MoldauError(f"kafka.sasl.mechanism={mechanism} is not supported: set one of {', '.join(MECHANISMS)}")
         if "sasl.jaas.config" in properties:
             username, password = _parse_jaas(properties["sasl.jaas.config"])
         if not username:

@@ -50,9 +50,7 @@ class Transaction:
     epoch: int
 
 
-def begin(
-    cluster: Cluster, transactional_id: str, timeout_ms: int, expected: Transaction | None = None
-) -> Transaction:
+def begin(cluster: Cluster, transactional_id: str, timeout_ms: int, expected: Transaction | None = None) -> Transaction:
     """Take an id: an open transaction under it is aborted, and whoever held it is fenced.
 
     With `expected` only if nobody else has taken it since that was looked up.
@@ -123,7 +121,10 @@ def add_partitions(cluster: Cluster, transaction: Transaction, partitions: Seque
         meant = [code for code in codes if code not in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED)]
         return int(meant[0]) if meant else 0
 
-    key, doing = transaction.transactional_id, f"Adding partitions to the transaction of '{transaction.transactional_id}'"
+    key, doing = (
+        transaction.transactional_id,
+        f"Adding partitions to the transaction of '{transaction.transactional_id}'",
+    )
     answer = cluster.ask_coordinator(TRANSACTION, key, request, worst, doing)
     _check(worst(answer), doing)
 
