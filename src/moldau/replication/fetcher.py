@@ -124,7 +124,7 @@ class _LeaderFetcher:
         self._leader_id = leader_id
         self._followed: dict[Key, _Followed] = {}
         # What the next request must mention, because the leader does not know it yet.
-        self._news: set[Key] = set()
+        self._news: dict[Key, None] = {}
         self._forgotten: set[Key] = set()
         # What is left out because it is throttled.
         self._held_back: set[Key] = set()
@@ -148,7 +148,7 @@ class _LeaderFetcher:
         self._followed[key] = _Followed(partition)
         self._held_back.discard(key)
         self._forgotten.discard(key)
-        self._news.add(key)
+        self._news[key] = None
         self._hurry()
 
     def remove(self, key: Key) -> None:
@@ -158,7 +158,7 @@ class _LeaderFetcher:
         if found.delay is not None:
             found.delay.cancel()
         self._held_back.discard(key)
-        self._news.discard(key)
+        self._news.pop(key, None)
         self._forgotten.add(key)
 
     def close(self) -> None:
@@ -187,7 +187,7 @@ class _LeaderFetcher:
 
     def _pause(self, key: Key, followed: _Followed) -> None:
         followed.resting = True
-        self._news.discard(key)
+        self._news.pop(key, None)
         self._forgotten.add(key)
 
     def _resume(self, key: Key, followed: _Followed) -> None:
@@ -195,7 +195,7 @@ class _LeaderFetcher:
         if self._followed.get(key) is followed and not followed.partition.offline:
             followed.resting = False
             self._forgotten.discard(key)
-            self._news.add(key)
+            self._news[key] = None
             self._hurry()
 
     # ---- asking
@@ -268,7 +268,8 @@ class _LeaderFetcher:
         max_bytes = config.integer("replica.fetch.max.bytes")
         full = self._session_epoch == 0
         topics: dict[bytes, list[FetchPartition]] = {}
-        wanted = list(self._followed) if full else [key for key in self._followed if key in self._news]
+        # Not a walk over everything that is followed: that may be thousands, and the news one.
+        wanted = list(self._followed if full else self._news)
         for key in wanted:
             followed = self._followed[key]
             if followed.resting:
@@ -357,7 +358,7 @@ class _LeaderFetcher:
             return
         partition = followed.partition
         if followed.asked_epoch != partition.leader_epoch or partition.leader_id != self._leader_id:
-            self._news.add(key)
+            self._news[key] = None
             return
         try:
             self._apply(key, followed, data)
@@ -386,16 +387,16 @@ class _LeaderFetcher:
             return
         followed.backoff_ms = 0
         if partition.log.log_end_offset != followed.asked_offset:
-            self._news.add(key)
+            self._news[key] = None
             return
         if data.diverging_epoch.epoch >= 0 or data.diverging_epoch.end_offset >= 0:
             self._cut(partition, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
-            self._news.add(key)
+            self._news[key] = None
             return
         start = partition.log.log_start_offset
         added = partition.append_replicated(data.records or b"", data.high_watermark, data.log_start_offset)
         if partition.log.log_end_offset != followed.asked_offset or partition.log.log_start_offset != start:
-            self._news.add(key)
+            self._news[key] = None
         if added and partition.is_follower_throttled:
             self._home.throttle.spend(added)
             self._hold_back(key, followed)
@@ -421,7 +422,7 @@ class _LeaderFetcher:
         self._hold_back(key, followed)
         if not followed.resting:
             self._forgotten.discard(key)
-            self._news.add(key)
+            self._news[key] = None
             if not self._in_flight:
                 self._schedule(0)
 
