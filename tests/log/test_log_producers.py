@@ -128,13 +128,27 @@ def test_producers_survive_restarts_and_truncation() -> None:
         append(w, 1, i)
     append(w, 2, 5)
     w.reopen()
-    # A snapshot has the last batch of each producer only.
     assert append(w, 1, 5) == (5, True)
     assert append(w, 1, 6) == (7, False)
     w.log.truncate_to(3)
     assert append(w, 1, 2) == (2, True)
     assert append(w, 1, 3) == (3, False)
     assert append(w, 2, 9) == (4, False)
+
+
+def test_the_last_five_batches_are_recognised_after_a_clean_restart() -> None:
+    w = world()
+    for i in range(7):
+        append(w, 1, 2 * i, 2)
+        append(w, 2, i)
+    w.reopen()
+    # The snapshot has the last batch of each producer only; the log has the others.
+    for i in range(2, 7):
+        assert append(w, 1, 2 * i, 2) == (3 * i, True)
+    assert refused(w, 1, 2, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(w, 2, 9) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert append(w, 1, 14) == (21, False)
+    assert append(w, 2, 7) == (22, False)
 
 
 # ---- transactions

@@ -33,6 +33,7 @@ from moldau.log.producer_state import (
     VerificationGuard,
 )
 from moldau.log.readable_log import ReadableLog
+from moldau.log.repetitions import remember_more
 from moldau.log.segment import Segment
 from moldau.log.transaction_index import AbortedTransaction
 from moldau.ports import Buffer, Clock, Disk, File
@@ -272,6 +273,8 @@ class PartitionLog(ReadableLog):
                 or entry.epoch != producer_epoch
                 or entry.transaction_start >= 0
             ):
+                if entry is not None and entry.from_snapshot and entry.next_sequence != sequence:
+                    remember_more(self, entry)
                 repeated = producers.check_data(
                     producer_id,
                     producer_epoch,

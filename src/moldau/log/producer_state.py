@@ -54,6 +54,7 @@ class ProducerEntry:
         "batches",
         "coordinator_epoch",
         "epoch",
+        "from_snapshot",
         "last_timestamp",
         "next_sequence",
         "producer_id",
@@ -70,6 +71,8 @@ class ProducerEntry:
         self.batches: list[AppendedBatch] = []
         # Where the next batch of this epoch must begin.
         self.next_sequence = 0
+        # A snapshot has only the last batch; the log may have more of those that should be remembered.
+        self.from_snapshot = False
 
     @property
     def last_sequence(self) -> int:
@@ -414,4 +417,5 @@ def restored_entry(
         first_offset = last_offset - offset_delta
         entry.batches.append(AppendedBatch(first_sequence, last_sequence, first_offset, last_offset, timestamp))
         entry.next_sequence = add_sequence(last_sequence, 1)
+        entry.from_snapshot = True
     return entry
