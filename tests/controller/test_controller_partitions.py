@@ -222,6 +222,19 @@ def test_a_reassignment_ends_when_the_new_replica_is_in_sync() -> None:
     assert ongoing(world) == []
 
 
+def test_a_second_reassignment_forgets_what_the_first_one_wanted() -> None:
+    world = ControllerWorld()
+    world.join(1, 2, 3, 4)
+    world.create("orders", assignments={0: [1, 2, 3]})
+    reassign(world, [4, 1, 2])
+    assert ongoing(world) == [("orders", 0, [4, 1, 2, 3], [4], [3])]
+    # The new replica is not wanted any more, and the one that was to leave stays.
+    assert reassign(world, [2, 3, 1]).error_code == 0
+    after = world.partition("orders")
+    assert (after.replicas, set(after.isr)) == ((2, 3, 1), {1, 2, 3})
+    assert ongoing(world) == []
+
+
 def test_a_reassignment_can_be_cancelled() -> None:
     world = ControllerWorld()
     world.join(1, 2, 3)

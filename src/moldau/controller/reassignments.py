@@ -86,9 +86,10 @@ def _begin(
     change = change_of(s, topic, index)
     change.election = Election.ONLINE
     change.replicas = [*target, *removing]
-    if removing:
+    # Also when there are none: what an earlier reassignment wanted, and has not got yet, is no longer wanted.
+    if removing or partition.removing_replicas:
         change.removing = removing
-    if adding:
+    if adding or partition.adding_replicas:
         change.adding = adding
     record = change.build()
     return [] if record is None else [record]
