@@ -79,7 +79,10 @@ class ControllerApi:
         )
         router.serve(
             {
-                ApiKey.API_VERSIONS: ApiVersionsHandler(services, lambda: router.routes).handle,
+                # Kafka's controllers go by the setting of the APIs here, though it is about features.
+                ApiKey.API_VERSIONS: ApiVersionsHandler(
+                    services, lambda: router.routes, "unstable.api.versions.enable"
+                ).handle,
                 ApiKey.DESCRIBE_CLUSTER: DescribeClusterHandler(services, CONTROLLER_ENDPOINT).handle,
             }
         )

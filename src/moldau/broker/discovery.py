@@ -54,9 +54,16 @@ _SHARE_KEY = re.compile(r".+:[A-Za-z0-9_-]{22}:[0-9]+", re.ASCII | re.DOTALL)
 class ApiVersionsHandler:
     """ApiVersions for one kind of listener: whatever its router serves."""
 
-    def __init__(self, services: BrokerServices, routes: Callable[[], Mapping[int, Route]]) -> None:
+    def __init__(
+        self,
+        services: BrokerServices,
+        routes: Callable[[], Mapping[int, Route]],
+        unstable_setting: str = "unstable.feature.versions.enable",
+    ) -> None:
+        """`unstable_setting` is the one that lets features show levels still in the making."""
         self._services = services
         self._routes = routes
+        self._unstable_setting = unstable_setting
         # The table does not change while a node runs, and clients ask for it on every connection.
         self._served: list[ApiVersion] | None = None
         self._telemetry_wanted = False
@@ -108,7 +115,7 @@ class ApiVersionsHandler:
 
     def _supported(self, version: int) -> list[SupportedFeatureKey]:
         # Clients below version 4 cannot read a minimum of 0, so they are not told of such features at all.
-        unstable = self._services.config.flag("unstable.feature.versions.enable")
+        unstable = self._services.config.flag(self._unstable_setting)
         return [
             SupportedFeatureKey(name, levels.min, levels.max)
             for name, levels in supported_features(unstable=unstable).items()
