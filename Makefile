@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 UV := $(BIN)/uv pip install -q --python $(BIN)/python --require-hashes
 CONFORMANCE ?= ../shared/conformance
 
-.PHONY: help setup run test check format bench conformance lock generate wheel clean
+.PHONY: help setup run test check format bench conformance programs lock generate wheel clean
 
 help:  ## show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -61,6 +61,9 @@ bench: $(VENV)/.dev  ## the same work on Moldau and on Apache Kafka, side by sid
 conformance: $(VENV)/.dev  ## Apache Kafka's own published tests against this broker (ARGS="--suite smoke")
 	@test -d $(CONFORMANCE) || { echo "the conformance harness is not at $(CONFORMANCE); set CONFORMANCE=<directory>"; exit 1; }
 	$(BIN)/python -m tests.conformance.run --harness $(CONFORMANCE) $(ARGS)
+
+programs: $(VENV)/.dev  ## Apache Kafka's Java programs at their full length: Streams and Connect, with killed processes
+	$(BIN)/python -m pytest -m programs tests/interop/programs $(ARGS)
 
 # ---- upkeep
 

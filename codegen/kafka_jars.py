@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 KAFKA_VERSION = "4.3.1"
@@ -29,6 +30,17 @@ ARTIFACTS = (
     "kafka-tools",
     "kafka-transaction-coordinator",
 )
+# Programs that come on top: Connect with its file connectors, Streams and the applications Kafka tests it with.
+PROGRAM_ARTIFACTS = (
+    "connect-runtime",
+    "connect-file",
+    "connect-json",
+    "kafka-clients",
+    "kafka-clients:test",
+    "kafka-streams",
+    "kafka-streams:test",
+    "kafka-tools",
+)
 # Kafka's poms leave the logging back end to the distribution; without one every tool prints a warning.
 LOGGING = (("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),)
 
@@ -40,60 +52,103 @@ def cache_directory() -> Path:
     return Path(base) / "moldau" / f"kafka-{KAFKA_VERSION}" / "libs"
 
 
+@dataclass(frozen=True)
+class JarSet:
+    """Artifacts of Kafka's, each with its classifier behind a colon if it has one, and where they are kept."""
+
+    directory: Path
+    artifacts: tuple[str, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        return _has_all(self.directory, self.artifacts)
+
+    @property
+    def can_be_had(self) -> bool:
+        """Whether the jars are there already or could be fetched, with a Java runtime to use them."""
+        return shutil.which("java") is not None and (self.is_complete or shutil.which("mvn") is not None)
+
+    @property
+    def classpath(self) -> str:
+        return f"{self.fetch()}{os.sep}*"
+
+    def fetch(self) -> Path:
+        """The directory that holds the jars, after fetching them if this is the first time.
+
+        Safe to call from several processes: each fetches into a directory of its own and the first rename wins.
+        """
+        target = self.directory
+        if self.is_complete:
+            return target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix="fetching-") as scratch:
+            project = Path(scratch)
+            (project / "pom.xml").write_text(_pom(self.artifacts), encoding="utf-8")
+            libs = project / "libs"
+            command = ["mvn", "--batch-mode", "--quiet", "--file", str(project / "pom.xml")]
+            command += ["dependency:copy-dependencies", f"-DoutputDirectory={libs}", "-DincludeScope=runtime"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_SECONDS, check=False)
+            if done.returncode != 0 or not _has_all(libs, self.artifacts):
+                raise RuntimeError(f"Maven could not fetch Apache Kafka {KAFKA_VERSION}:\n{done.stdout}{done.stderr}")
+            self._publish(libs)
+        return target
+
+    def _publish(self, libs: Path) -> None:
+        if self.directory.exists() and not self.is_complete:
+            shutil.rmtree(self.directory)
+        try:
+            libs.rename(self.directory)
+        except OSError:
+            if not self.is_complete:
+                raise
+
+
+def brokers() -> JarSet:
+    """Everything a Kafka broker, tool or client needs."""
+    return JarSet(cache_directory(), ARTIFACTS)
+
+
+def programs() -> JarSet:
+    """Connect, Streams, and what Kafka tests them with."""
+    return JarSet(cache_directory().parent / "programs", PROGRAM_ARTIFACTS)
+
+
 def can_fetch() -> bool:
-    """Whether the jars are there already or could be fetched, with a Java runtime to use them."""
-    return shutil.which("java") is not None and (is_complete(cache_directory()) or shutil.which("mvn") is not None)
-
-
-def is_complete(directory: Path) -> bool:
-    return all((directory / f"{artifact}-{KAFKA_VERSION}.jar").is_file() for artifact in ARTIFACTS)
+    return brokers().can_be_had
 
 
 def fetch_jars() -> Path:
-    """The directory that holds the jars, after fetching them if this is the first time.
-
-    Safe to call from several processes: each fetches into a directory of its own and the first rename wins.
-    """
-    target = cache_directory()
-    if is_complete(target):
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix="fetching-") as scratch:
-        project = Path(scratch)
-        (project / "pom.xml").write_text(_pom(), encoding="utf-8")
-        libs = project / "libs"
-        command = ["mvn", "--batch-mode", "--quiet", "--file", str(project / "pom.xml"), "dependency:copy-dependencies"]
-        command += [f"-DoutputDirectory={libs}", "-DincludeScope=runtime"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_SECONDS, check=False)
-        if done.returncode != 0 or not is_complete(libs):
-            raise RuntimeError(f"Maven could not fetch Apache Kafka {KAFKA_VERSION}:\n{done.stdout}{done.stderr}")
-        _publish(libs, target)
-    return target
+    return brokers().fetch()
 
 
 def classpath() -> str:
     """A class path for `java -cp` with everything a Kafka broker, tool or client needs."""
-    return f"{fetch_jars()}{os.sep}*"
+    return brokers().classpath
 
 
-def _publish(libs: Path, target: Path) -> None:
-    if target.exists() and not is_complete(target):
-        shutil.rmtree(target)
-    try:
-        libs.rename(target)
-    except OSError:
-        if not is_complete(target):
-            raise
+def _has_all(directory: Path, artifacts: tuple[str, ...]) -> bool:
+    for artifact in artifacts:
+        name, _, classifier = artifact.partition(":")
+        suffix = f"-{classifier}" if classifier else ""
+        if not (directory / f"{name}-{KAFKA_VERSION}{suffix}.jar").is_file():
+            return False
+    return True
 
 
-def _pom() -> str:
-    wanted = [("org.apache.kafka", artifact, KAFKA_VERSION) for artifact in ARTIFACTS]
-    dependencies = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
-        for group, name, version in [*wanted, *LOGGING]
-    )
+def _pom(artifacts: tuple[str, ...]) -> str:
+    wanted = [("org.apache.kafka", artifact, KAFKA_VERSION) for artifact in artifacts]
+    dependencies = "".join(_dependency(*each) for each in [*wanted, *LOGGING])
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
         "<groupId>moldau</groupId><artifactId>kafka-jars</artifactId><version>1</version>"
         f"<dependencies>{dependencies}</dependencies></project>"
+    )
+
+
+def _dependency(group: str, artifact: str, version: str) -> str:
+    name, _, classifier = artifact.partition(":")
+    classified = f"<classifier>{classifier}</classifier>" if classifier else ""
+    return (
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
+        f"{classified}</dependency>"
     )

@@ -128,14 +128,14 @@ class JavaTools:
         return found
 
 
-def compiled() -> Path:
+def compiled(directory: Path = SOURCES, jars: kafka_jars.JarSet | None = None) -> Path:
     """The directory of our own small Java programs, compiled once for each state of their sources."""
-    sources = sorted(SOURCES.glob("*.java"))
+    sources = sorted(directory.glob("*.java"))
     state = hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     target = kafka_jars.cache_directory().parent / f"test-classes-{state}"
     if target.is_dir():
         return target
-    classpath = kafka_jars.classpath()
+    classpath = (jars or kafka_jars.brokers()).classpath
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="compiling-") as scratch:
         output = Path(scratch) / "classes"
         command = ["javac", "-cp", classpath, "-d", str(output), *map(str, sources)]
