@@ -129,3 +129,17 @@ def test_a_new_leader_does_not_tell_less_than_its_predecessor_did() -> None:
     assert latest(world, world.leader(0), 6).offset == 3
     part = world.until(world.leader(0).ask(fetch_request(TOPIC, 0, version=12), 12)).responses[0].partitions[0]
     assert part.high_watermark == 3
+
+
+def test_a_lower_minimum_commits_what_waits() -> None:
+    world = ReplicatedWorld(7, partitions=1)
+    partition = world.leader(0).partition(0)
+    assert partition is not None
+    answer = produce(world)
+    partition.isr = (world.leader(0).id,)
+    partition.leading.followers.clear()  # type: ignore[union-attr]
+    partition.set_min_isr(3)
+    world.run(50)
+    assert not answer.done
+    partition.set_min_isr(1)
+    assert result(world.until(answer)).error_code == 0

@@ -97,7 +97,8 @@ def test_a_replica_gives_what_it_knows_to_be_committed() -> None:
     part = fetch(world, follower, 1)
     assert (part.error_code, part.high_watermark) == (0, 1)
     assert not part.records
-    assert fetch(world, follower, 5).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert fetch(world, follower, 5).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert fetch(world, world.leader(0), 5).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_readers_that_know_no_racks_or_another_epoch_are_refused_by_followers() -> None:

@@ -7,6 +7,7 @@ from tests.replication.replicated_world import BROKERS, TOPIC, ReplicatedWorld
 from tests.replication.txn_world import TxnProducer, committed_values, group_offset, is_stable, txn_world
 
 from moldau.protocol.errors import ErrorCode
+from moldau.protocol.generated.wire.end_txn_request import EndTxnRequest
 from moldau.protocol.generated.wire.write_txn_markers_request import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -194,3 +195,25 @@ def test_transactions_are_whole_whoever_crashes(seed: int, v2: bool) -> None:
     until_stable(world)
     for index in range(3):
         assert committed_values(world, index) == expected
+
+
+def test_a_coordinator_that_cannot_commit_says_so_and_goes_on_later() -> None:
+    world = txn_world(9)
+    producer = TxnProducer(world, "x")
+    producer.init()
+    assert producer.write(0, b"a") is ErrorCode.NONE
+    coordinator = producer.coordinator()
+    for other in BROKERS:
+        if other != coordinator.id:
+            world.network.cut(world.brokers[other].address, coordinator.address)
+    request = EndTxnRequest(
+        transactional_id="x", producer_id=producer.producer_id, producer_epoch=producer.epoch, committed=True
+    )
+    answer = coordinator.ask(request, 5)
+    world.run(500)
+    assert not answer.done
+    assert world.until(answer, 8000).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.network.heal()
+    world.run(12_000)
+    until_stable(world)
+    assert committed_values(world, 0) == [b"a"]

@@ -105,4 +105,5 @@ def group_runtime(services: BrokerServices) -> CoordinatorRuntime[GroupShard]:
         image=lambda: services.image,
         has_log=lambda topic, index: services.logs.directory_of(topic, index) is not None,
         codec=lambda: services.config.integer("offsets.topic.compression.codec"),
+        timeout_ms=lambda: services.config.integer("offsets.commit.timeout.ms"),
     )

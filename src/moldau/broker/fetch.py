@@ -285,7 +285,9 @@ class _Fetch:
             return False
         if offset >= upper or offset < read.log_start:
             if not read.log_start <= offset <= log.log_end_offset:
-                raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+                behind = offset > read.log_start and read.partition is not None and not read.partition.is_leader
+                # What a replica lacks that only follows may well exist: its reader must not think it lost.
+                raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE if behind else ErrorCode.OFFSET_OUT_OF_RANGE)
             return False
         if limit <= 0 and not min_one:
             return True

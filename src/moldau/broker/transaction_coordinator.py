@@ -221,7 +221,7 @@ class TransactionCoordinator:
     def _send_markers(self, shard: TransactionShard, transactional_id: str, prepared: TransactionMetadata) -> None:
         """The end is decided: as soon as that is committed, every partition gets its marker."""
         host: Host = shard.host
-        committed = self.runtime.read(host, lambda _: None)
+        committed = self.runtime.read(host, lambda _: None, patiently=True)
         after(
             committed,
             lambda lost: (

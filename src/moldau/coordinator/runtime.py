@@ -11,6 +11,7 @@ record; that is the shard's business.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -23,7 +24,7 @@ from moldau.log.markers import read_end_marker
 from moldau.log.producer_state import VerificationGuard
 from moldau.metadata.delta import ImageDelta
 from moldau.metadata.image import ClusterImage
-from moldau.ports import Background, Clock, Pending
+from moldau.ports import Background, Clock, Pending, Timer
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.wire import MALFORMED, ProtocolError
 from moldau.records.batch import iter_batches
@@ -37,6 +38,8 @@ log = logging.getLogger("moldau.coordinator")
 LOAD_BYTES = 1 << 20
 # Records replayed before others get their turn, a few milliseconds of work.
 LOAD_RECORDS = 500
+# How often answers are looked for that have waited too long.
+SWEEP_MS = 1000
 _ALL_REPLICAS = -1
 # Room that a batch's header and a record's own lengths need, when records are spread over batches.
 _RECORD_OVERHEAD = 32
@@ -118,8 +121,10 @@ class CoordinatorRuntime(Generic[S]):
         image: Callable[[], ClusterImage],
         has_log: Callable[[str, int], bool],
         codec: Callable[[], int] = lambda: 0,
+        timeout_ms: Callable[[], int] = lambda: 5000,
     ) -> None:
-        """`has_log` says whether a partition has anything to load; one that has not is ready at once."""
+        """`has_log` says whether a partition has anything to load; one that has not is ready at once. `timeout_ms` is
+        how long a client waits for its records to be committed."""
         self.topic = topic
         self._partitions = partitions
         self._clock = clock
@@ -128,7 +133,11 @@ class CoordinatorRuntime(Generic[S]):
         self._image = image
         self._has_log = has_log
         self._codec = codec
+        self._timeout_ms = timeout_ms
         self._hosts: dict[int, ShardHost[S]] = {}
+        # Answers that wait for a commit, the oldest first, and until when they do.
+        self._parked: deque[tuple[int, Pending[Any]]] = deque()
+        self._sweep: Timer | None = None
 
     # ---- who coordinates what
 
@@ -180,11 +189,14 @@ class CoordinatorRuntime(Generic[S]):
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         return self._carry_out(host, decide(host.shard), transaction, guard)
 
-    def read(self, host: ShardHost[S], look: Callable[[S], T]) -> T | Pending[T | ApiError]:
-        """Look at the state; what is seen leaves when everything it rests on is committed."""
+    def read(self, host: ShardHost[S], look: Callable[[S], T], *, patiently: bool = False) -> T | Pending[T | ApiError]:
+        """Look at the state; what is seen leaves when everything it rests on is committed.
+
+        A client is told after a while that this takes too long; who waits `patiently` is not.
+        """
         if host.state is not _State.ACTIVE:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
-        return self._when_committed(host, look(host.shard), None)
+        return self._when_committed(host, look(host.shard), None, patiently=patiently)
 
     def end_transaction(
         self, host: ShardHost[S], transaction: Transaction, coordinator_epoch: int, *, committed: bool, version: int
@@ -281,7 +293,12 @@ class CoordinatorRuntime(Generic[S]):
                 take_over(offset, transaction, key, value)
 
     def _when_committed(
-        self, host: ShardHost[S], response: T, done: Callable[[ApiError | None], None] | None
+        self,
+        host: ShardHost[S],
+        response: T,
+        done: Callable[[ApiError | None], None] | None,
+        *,
+        patiently: bool = False,
     ) -> T | Pending[T | ApiError]:
         written_to = host.written_to
         # Nothing written here yet means that there is perhaps no log to open either.
@@ -300,7 +317,23 @@ class CoordinatorRuntime(Generic[S]):
                 answer.resolve(response if lost is None else lost)
 
         host.partition.when_committed(written_to, committed, committed)
+        if not patiently and not answer.done:
+            self._park(answer)
         return answer
+
+    def _park(self, answer: Pending[Any]) -> None:
+        """Let nobody wait for ever: too few replicas may be in sync to commit anything."""
+        self._parked.append((self._clock.monotonic_ms() + self._timeout_ms(), answer))
+        if self._sweep is None:
+            self._sweep = self._clock.call_later(SWEEP_MS, self._give_up_late)
+
+    def _give_up_late(self) -> None:
+        parked, now = self._parked, self._clock.monotonic_ms()
+        while parked and (parked[0][1].done or parked[0][0] <= now):
+            _, answer = parked.popleft()
+            if not answer.done:
+                answer.resolve(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        self._sweep = self._clock.call_later(SWEEP_MS, self._give_up_late) if parked else None
 
     # ---- following the cluster
 
@@ -379,6 +412,8 @@ class CoordinatorRuntime(Generic[S]):
         """The node stops: nothing happens here any more, and nobody waits for it."""
         for host in list(self._hosts.values()):
             self._unload(host)
+        if self._sweep is not None:
+            self._sweep.cancel()
 
     def _unload(self, host: ShardHost[S]) -> None:
         del self._hosts[host.index]

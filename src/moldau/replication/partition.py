@@ -182,6 +182,12 @@ class Partition:
                 raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
             raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
+    def set_min_isr(self, min_isr: int) -> None:
+        """The topic's setting changed: with a lower one, what waits may be committed."""
+        self.min_isr = min_isr
+        if self.leading is not None and self._log is not None:
+            self._advance(self._log, 0)
+
     @property
     def has_enough_in_sync(self) -> bool:
         """Whether as many replicas are in sync as `min.insync.replicas` asks for, or all, if there are fewer."""

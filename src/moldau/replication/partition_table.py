@@ -123,7 +123,7 @@ class PartitionTable:
         hosted.config = config
         settings = log_config(config, self._config())
         for partition in hosted.by_index.values():
-            partition.min_isr = config.min_insync_replicas
+            partition.set_min_isr(config.min_insync_replicas)
             self._set_throttles(partition, config)
             if partition.opened:
                 partition.log.reconfigure(settings)
