@@ -128,7 +128,13 @@ class Broker:
             self._configs,
         )
         router.serve_family(
-            (ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS),
+            (
+                ApiKey.DESCRIBE_CLIENT_QUOTAS,
+                ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+                ApiKey.DESCRIBE_ACLS,
+                ApiKey.CREATE_ACLS,
+                ApiKey.DELETE_ACLS,
+            ),
             self._cluster,
         )
         router.serve_family((ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE), self._group_offsets)

@@ -1,11 +1,13 @@
-"""The cluster's quotas and access rules as far as a broker answers for them itself.
+"""The cluster's quotas, credentials and access rules as far as a broker answers for them itself.
 
-DescribeClientQuotas (48) reads the image. DescribeAcls, CreateAcls and DeleteAcls (29-31) say that security is
-disabled while no authorizer is configured; an empty list would claim that nobody has access.
+DescribeClientQuotas (48) and DescribeUserScramCredentials (50) read the image. DescribeAcls, CreateAcls and
+DeleteAcls (29-31) say that security is disabled while no authorizer is configured; an empty list would claim that
+nobody has access.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
@@ -22,6 +24,12 @@ from moldau.protocol.generated.wire.describe_client_quotas_response import (
     EntryData,
     ValueData,
 )
+from moldau.protocol.generated.wire.describe_user_scram_credentials_request import DescribeUserScramCredentialsRequest
+from moldau.protocol.generated.wire.describe_user_scram_credentials_response import (
+    CredentialInfo,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
 
 _EXACT: Final = 0
 _DEFAULT: Final = 1
@@ -37,6 +45,7 @@ class ClusterHandlers:
     def handlers(self) -> Mapping[ApiKey, Handler]:
         return {
             ApiKey.DESCRIBE_CLIENT_QUOTAS: self.describe_client_quotas,
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: self.describe_user_scram_credentials,
             ApiKey.DESCRIBE_ACLS: self.security_disabled,
             ApiKey.CREATE_ACLS: self.security_disabled,
             ApiKey.DELETE_ACLS: self.security_disabled,
@@ -60,6 +69,33 @@ class ClusterHandlers:
                 if _matches(entity, wanted, strict=request.strict)
             ],
         )
+
+    def describe_user_scram_credentials(
+        self, request: DescribeUserScramCredentialsRequest, caller: Caller
+    ) -> DescribeUserScramCredentialsResponse:
+        known: dict[str, list[CredentialInfo]] = {}
+        for (mechanism, user), credential in sorted(self._services.image.scram.items()):
+            info = CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
+            known.setdefault(user, []).append(info)
+        named = Counter(user.name for user in request.users or ())
+        results = []
+        for user in named or known:
+            infos = known.get(user)
+            if named[user] > 1:
+                reason = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+                results.append(_undescribed(user, ErrorCode.DUPLICATE_RESOURCE, reason))
+            elif infos is None:
+                reason = f"Attempt to describe a user credential that does not exist: {user}"
+                results.append(_undescribed(user, ErrorCode.RESOURCE_NOT_FOUND, reason))
+            else:
+                results.append(
+                    DescribeUserScramCredentialsResult(user=user, error_message=None, credential_infos=infos)
+                )
+        return DescribeUserScramCredentialsResponse(error_message=None, results=results)
+
+
+def _undescribed(user: str, code: ErrorCode, reason: str) -> DescribeUserScramCredentialsResult:
+    return DescribeUserScramCredentialsResult(user=user, error_code=code, error_message=reason)
 
 
 def _filter(components: list[ComponentData]) -> dict[str, tuple[bool, str | None]]:

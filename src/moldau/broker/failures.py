@@ -31,6 +31,10 @@ from moldau.protocol.generated.wire.alter_replica_log_dirs_response import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from moldau.protocol.generated.wire.alter_user_scram_credentials_response import (
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
 from moldau.protocol.generated.wire.consumer_group_describe_response import ConsumerGroupDescribeResponse
 from moldau.protocol.generated.wire.consumer_group_describe_response import DescribedGroup as DescribedConsumerGroup
 from moldau.protocol.generated.wire.create_acls_response import AclCreationResult, CreateAclsResponse
@@ -347,6 +351,16 @@ def _alter_client_quotas(request: Any, failed: Failed) -> AlterClientQuotasRespo
     )
 
 
+def _alter_user_scram_credentials(request: Any, failed: Failed) -> AlterUserScramCredentialsResponse:
+    users = dict.fromkeys(change.name for change in (*request.deletions, *request.upsertions))
+    return AlterUserScramCredentialsResponse(
+        results=[
+            AlterUserScramCredentialsResult(user=user, error_code=failed.code, error_message=failed.message)
+            for user in users
+        ]
+    )
+
+
 def _describe_client_quotas(_: Any, failed: Failed) -> DescribeClientQuotasResponse:
     return DescribeClientQuotasResponse(error_code=failed.code, error_message=failed.message, entries=None)
 
@@ -526,6 +540,7 @@ _SHAPES: Final[Mapping[ApiKey, Shape]] = {
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
     ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
     ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_user_scram_credentials,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
     ApiKey.CREATE_ACLS: _create_acls,
     ApiKey.DELETE_ACLS: _delete_acls,

@@ -9,6 +9,7 @@ from moldau.controller import (
     alter_partition,
     brokers,
     configs,
+    credentials,
     directories,
     elections,
     features,
@@ -27,6 +28,7 @@ from moldau.protocol.generated.wire.alter_partition_reassignments_request import
 from moldau.protocol.generated.wire.alter_partition_reassignments_response import AlterPartitionReassignmentsResponse
 from moldau.protocol.generated.wire.alter_partition_request import AlterPartitionRequest
 from moldau.protocol.generated.wire.alter_partition_response import AlterPartitionResponse
+from moldau.protocol.generated.wire.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
 from moldau.protocol.generated.wire.assign_replicas_to_dirs_request import AssignReplicasToDirsRequest
 from moldau.protocol.generated.wire.assign_replicas_to_dirs_response import AssignReplicasToDirsResponse
 from moldau.protocol.generated.wire.broker_heartbeat_request import BrokerHeartbeatRequest
@@ -75,6 +77,9 @@ HANDLERS: Final[Mapping[type, Handler]] = {
         reassignments.alter_partition_reassignments, _with_error(AlterPartitionReassignmentsResponse)
     ),
     AlterPartitionRequest: Handler(alter_partition.alter_partition, _with_error(AlterPartitionResponse)),
+    AlterUserScramCredentialsRequest: Handler(
+        credentials.alter_user_scram_credentials, credentials.refuse_alter_user_scram_credentials
+    ),
     AssignReplicasToDirsRequest: Handler(
         directories.assign_replicas_to_dirs, _with_error(AssignReplicasToDirsResponse)
     ),

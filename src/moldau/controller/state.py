@@ -17,6 +17,7 @@ from moldau.metadata.image import (
     ClusterImage,
     ConfigResource,
     PartitionRegistration,
+    ScramCredential,
     TopicImage,
 )
 from moldau.metadata.records import MetadataRecord
@@ -76,6 +77,10 @@ class ControllerState:
     @property
     def elr_enabled(self) -> bool:
         return self._builder.features.get(ELR_VERSION, 0) >= 1
+
+    @property
+    def scram(self) -> dict[tuple[int, str], ScramCredential]:
+        return self._builder.scram
 
     # ---- topics
 
