@@ -12,8 +12,8 @@ from typing import NamedTuple
 from moldau.broker.share_partitions import LedSharePartition
 from moldau.log.partition_log import PartitionLog
 from moldau.ports import Buffer
-from moldau.share.aborted import aborted_spans, slice_of, spans_of
 from moldau.share.acquiring import Acquired, Span, Wish, acquire
+from moldau.share.log_batches import BatchMap, aborted_spans
 
 # A read smaller than this saves nothing.
 _LEAST_BYTES = 64 << 10
@@ -51,7 +51,8 @@ def read_and_acquire(
     upper = visible_end(log, committed_only=committed_only)
     if wish.fetch_offset >= upper or (max_bytes <= 0 and not min_one_message):
         return NOTHING_READ
-    records, spans = _read(led, log, wish, max_bytes, upper, min_one_message)
+    records, batches = _read(led, log, wish, max_bytes, upper, min_one_message)
+    spans = batches.spans
     if not spans:
         return NOTHING_READ
     aborted: list[Span] = []
@@ -62,36 +63,34 @@ def read_and_acquire(
     acquired = acquire(led.share, wish, spans, aborted)
     if not acquired.given:
         return ShareRead(acquired, b"")
-    return ShareRead(acquired, slice_of(records, spans, acquired.given[0].first, acquired.given[-1].last))
+    return ShareRead(acquired, batches.slice_of(records, acquired.given[0].first, acquired.given[-1].last))
 
 
 def _read(
     led: LedSharePartition, log: PartitionLog, wish: Wish, max_bytes: int, upper: int, min_one_message: bool
-) -> tuple[Buffer, list[Span]]:
+) -> tuple[Buffer, BatchMap]:
     last_wanted = led.share.reach(wish.fetch_offset, wish.max_records)
     offset = wish.fetch_offset
     pieces: list[Buffer] = []
-    spans: list[Span] = []
-    size = 0
+    batches = BatchMap()
     while True:
         likely = int((last_wanted - offset + 1) * led.bytes_per_record * _MARGIN)
-        limit = min(max(likely, _LEAST_BYTES), max_bytes - size)
+        limit = min(max(likely, _LEAST_BYTES), max_bytes - batches.end)
         if not pieces:
             limit = min(limit, _MOST_AT_FIRST)
         data = log.read(offset, limit, max_offset=upper, min_one_message=min_one_message and not pieces)
         if not data.size:
             break
-        pieces.append(data.records)
-        spans += spans_of(data.records)
-        size += data.size
+        used = batches.add(data.records, last_wanted)
+        pieces.append(data.records if used == data.size else memoryview(data.records)[:used])
         offset = data.next_offset
-        if spans[-1].last >= last_wanted or offset >= upper or size >= max_bytes:
+        if batches.spans[-1].last >= last_wanted or offset >= upper or batches.end >= max_bytes:
             break
-    if not spans:
-        return b"", spans
-    read = size / max(spans[-1].last - spans[0].base + 1, 1)
+    if not pieces:
+        return b"", batches
+    read = batches.end / max(batches.spans[-1].last - batches.spans[0].base + 1, 1)
     led.bytes_per_record += (read - led.bytes_per_record) / 4
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces), spans
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces), batches
 
 
 def bytes_available(log: PartitionLog, offset: int, limit: int, *, committed_only: bool) -> int:

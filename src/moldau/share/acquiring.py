@@ -7,8 +7,10 @@ are given in one step.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 from moldau.share.in_flight import InFlightBatch, Run
@@ -49,6 +51,7 @@ class Acquired(NamedTuple):
 
 
 NOTHING = Acquired([], 0)
+_base_of = itemgetter(0)
 # Records that failed at most once are not held back.
 _FEWEST_BEFORE_THROTTLING = 2
 # With so few deliveries nothing is delivered alone.
@@ -287,12 +290,9 @@ class _Acquisition:
 
     def _end_of_batch(self, offset: int) -> int:
         """The last offset of the log's batch that has `offset`; the offset itself where no batch has it."""
-        for base, last in self._batches:
-            if offset < base:
-                break
-            if offset <= last:
-                return last
-        return offset
+        batches = self._batches
+        at = bisect_right(batches, offset, key=_base_of)
+        return batches[at - 1].last if at and offset <= batches[at - 1].last else offset
 
 
 def _append(given: list[Given], more: Given) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from moldau.records.batch import BASE_OFFSET_AT
 from moldau.records.builder import build_batch, build_end_transaction_marker
 from moldau.records.record import Record
-from moldau.share.aborted import aborted_spans, slice_of, spans_of
+from moldau.share.log_batches import BatchMap, aborted_spans
 from moldau.share.acquiring import Span
 
 
@@ -36,17 +36,27 @@ def _at(built: bytearray, base: int) -> bytes:
     return bytes(built)
 
 
-def test_spans_and_slices() -> None:
+def test_where_batches_stand() -> None:
     parts = [batch(0, 3), batch(3, 2), batch(9, 4)]
     records = b"".join(parts)
-    spans = spans_of(records)
-    assert spans == [Span(0, 2), Span(3, 4), Span(9, 12)]
-    assert slice_of(records, spans, 0, 12) == records
-    assert bytes(slice_of(records, spans, 4, 4)) == parts[1]
-    assert bytes(slice_of(records, spans, 3, 10)) == parts[1] + parts[2]
-    assert bytes(slice_of(records, spans, 1, 3)) == parts[0] + parts[1]
-    assert bytes(slice_of(records, spans, 10, 12)) == parts[2]
-    assert slice_of(parts[0], [Span(0, 2)], 1, 1) == parts[0]
+    batches = BatchMap()
+    assert batches.add(records, 100) == len(records)
+    assert batches.spans == [Span(0, 2), Span(3, 4), Span(9, 12)]
+    assert batches.slice_of(records, 0, 12) is records
+    assert bytes(batches.slice_of(records, 4, 4)) == parts[1]
+    assert bytes(batches.slice_of(records, 3, 10)) == parts[1] + parts[2]
+    assert bytes(batches.slice_of(records, 1, 3)) == parts[0] + parts[1]
+    assert bytes(batches.slice_of(records, 10, 12)) == parts[2]
+
+
+def test_batches_in_pieces_and_no_further_than_needed() -> None:
+    parts = [batch(0, 3), batch(3, 2), batch(9, 4), batch(13, 1)]
+    batches = BatchMap()
+    assert batches.add(parts[0] + parts[1], 10) == len(parts[0] + parts[1])
+    assert batches.add(parts[2] + parts[3], 10) == len(parts[2])
+    records = b"".join(parts[:3])
+    assert batches.end == len(records)
+    assert bytes(batches.slice_of(records, 4, 9)) == parts[1] + parts[2]
 
 
 def test_which_batches_were_aborted() -> None:

@@ -6,7 +6,9 @@ client skips it and reports a gap.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from operator import itemgetter
 from struct import Struct
 
 from moldau.ports import Buffer
@@ -26,32 +28,46 @@ _EXTENT = Struct(">qi11xi")  # base offset, length, last offset delta
 _WRITER = Struct(">h20xq")  # attributes, producer id
 _WRITER_AT = 21
 _CONTROL_KEY = Struct(">hh")  # version, type
+_base_of = itemgetter(0)
 
 
-def spans_of(records: Buffer) -> list[Span]:
-    """The offsets of each whole batch."""
-    spans: list[Span] = []
-    position, end = 0, len(records)
-    unpack = _EXTENT.unpack_from
-    while end - position >= HEADER_SIZE:
-        base, length, last_delta = unpack(records, position)
-        spans.append(Span(base, base + last_delta))
-        position += length + LENGTH_OVERHEAD
-    return spans
+class BatchMap:
+    """Where the batches of a read stand: the offsets of each, and its first byte."""
 
+    __slots__ = ("end", "positions", "spans")
 
-def slice_of(records: Buffer, spans: Sequence[Span], first: int, last: int) -> Buffer:
-    """The batches that have any of [first, last], and those between them."""
-    if len(spans) < 2 or (spans[1].base > first and spans[-1].base <= last):
-        return records
-    begin = position = 0
-    for at, (base, _) in enumerate(spans):
-        if base > last:
-            break
-        if at and base <= first:
-            begin = position
-        position += LENGTH_OVERHEAD + int.from_bytes(records[position + 8 : position + LENGTH_OVERHEAD], "big")
-    return records if begin == 0 and position == len(records) else memoryview(records)[begin:position]
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.positions: list[int] = []
+        # The byte after the last of them.
+        self.end = 0
+
+    def add(self, records: Buffer, last_wanted: int) -> int:
+        """Go on with the batches of another piece, up to the one that has `last_wanted`; gives the bytes they take."""
+        new = tuple.__new__
+        unpack = _EXTENT.unpack_from
+        spans, positions = self.spans, self.positions
+        start = self.end
+        position, size = 0, len(records)
+        while size - position >= HEADER_SIZE:
+            base, length, last_delta = unpack(records, position)
+            last = base + last_delta
+            spans.append(new(Span, (base, last)))
+            positions.append(start + position)
+            position += length + LENGTH_OVERHEAD
+            if last >= last_wanted:
+                break
+        self.end = start + position
+        return position
+
+    def slice_of(self, records: Buffer, first: int, last: int) -> Buffer:
+        """The batches that have any of [first, last], and those between them."""
+        spans = self.spans
+        begin = max(bisect_right(spans, first, key=_base_of) - 1, 0)
+        behind = bisect_right(spans, last, key=_base_of)
+        start = self.positions[begin]
+        end = self.positions[behind] if behind < len(spans) else self.end
+        return records if start == 0 and end == len(records) else memoryview(records)[start:end]
 
 
 def aborted_spans(records: Buffer, aborted: Sequence[tuple[int, int]]) -> list[Span]:
