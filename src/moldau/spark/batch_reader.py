@@ -109,7 +109,7 @@ class _OptionalPushdown:
     the default. It tells so by the function behind the bound method: here it is that of the base class.
     """
 
-    __func__ = DataSourceReader.pushFilters
+    __func__ = staticmethod(DataSourceReader.pushFilters)
 
     def __init__(self, reader: MoldauBatchReader) -> None:
         self._reader = reader

@@ -121,8 +121,8 @@ def duty_of(plan: Plan, settings: CommitSettings, query: str, batch: int, task: 
             raise MoldauError(
                 f"The query is at batch {batch}, but group '{settings.transactional_id}' holds no record of its "
                 "earlier commits: they have expired (offsets.retention.minutes), or the transactionalId was changed. "
-                f"Whether batch {batch} was written before cannot be known. If it was not, set ignoreMissingHistory=true "
-                "for one run"
+                f"Whether batch {batch} was written before cannot be known. If it was not, set "
+                "ignoreMissingHistory=true for one run"
             )
         return Duty(write=True)
     if last.query != query:

@@ -83,8 +83,8 @@ class TaskWriter:
             raise MoldauError(
                 f"Task {self._task} of batch {batch} has {count} rows that are not the {duty.verify.rows} it committed "
                 "before the last failure, and others of its batch were lost: the query does not give the same rows "
-                "when it is repeated, so this batch cannot be completed exactly once. Raise kafka.transaction.timeout.ms, "
-                "and read the batch's rows back to see which are there"
+                "when it is repeated, so this batch cannot be completed exactly once. Raise "
+                "kafka.transaction.timeout.ms, and read the batch's rows back to see which are there"
             )
         return (duty.verify if count else None), False
 
