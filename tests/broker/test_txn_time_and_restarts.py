@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from broker_node import SimulatedNode
+from broker_node import Client, SimulatedNode
 from txn_client import (
     FLOWS,
     JAVA_V1,
@@ -21,6 +21,7 @@ from txn_client import (
 )
 
 from moldau.coordinator.transaction.metadata import MAX_EPOCH, TransactionMetadata
+from moldau.ports import Pending
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.generated.wire.describe_producers_request import DescribeProducersRequest, TopicRequest
 from moldau.protocol.generated.wire.find_coordinator_request import FindCoordinatorRequest
@@ -195,9 +196,25 @@ def test_markers_that_fail_are_tried_again_without_a_restart(
 
     monkeypatch.setattr(Partition, "append_own", failing)
     assert producer.commit() is ErrorCode.NONE
-    assert ErrorCode(producer.send_batch("orders", 1, b"b").error_code) is ErrorCode.CONCURRENT_TRANSACTIONS
+
+    def code(answer: Pending[Any]) -> ErrorCode:
+        return ErrorCode(answer.value.responses[0].partition_responses[0].error_code)
+
+    batch = producer.batch_request("orders", 1, b"b")
+    waiting = Client(node).post(batch, producer.versions.produce)
+    node.clock.advance(5)
+    assert not waiting.done
     monkeypatch.setattr(Partition, "append_own", honest)
     node.clock.advance(100)
+    assert code(waiting) is ErrorCode.NONE, "the next transaction begins when the last one has ended"
+    assert state_of(node.client, "tx").transaction_state == "Ongoing"
+    monkeypatch.setattr(Partition, "append_own", failing)
+    assert producer.commit() is ErrorCode.NONE
+    in_vain = Client(node).post(producer.batch_request("orders", 1, b"c"), producer.versions.produce)
+    node.clock.advance(1000)
+    assert code(in_vain) is ErrorCode.CONCURRENT_TRANSACTIONS
+    monkeypatch.setattr(Partition, "append_own", honest)
+    node.clock.advance(200)
     assert state_of(node.client, "tx").transaction_state == "CompleteCommit"
     assert producer.write("orders", 1, b"b") is ErrorCode.NONE
 

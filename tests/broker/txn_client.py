@@ -23,6 +23,7 @@ from moldau.protocol.generated.wire.offset_fetch_request import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from moldau.protocol.generated.wire.produce_request import ProduceRequest
 from moldau.protocol.generated.wire.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -126,8 +127,7 @@ class Producer:
             for each in answer.results_by_topic_v3_and_below[0].results_by_partition
         ]
 
-    def send_batch(self, topic: str, index: int, *values: bytes, sequence: int | None = None) -> Any:
-        """Only the Produce request; gives the partition's part of the response."""
+    def batch_request(self, topic: str, index: int, *values: bytes, sequence: int | None = None) -> ProduceRequest:
         at = self.sequences.get((topic, index), 0) if sequence is None else sequence
         records = batch(
             *values,
@@ -139,7 +139,12 @@ class Producer:
         )
         request = produce_request(topic, records, version=self.versions.produce, first=index)
         request.transactional_id = self.transactional_id
-        answer = self.client.send(request, self.versions.produce)
+        return request
+
+    def send_batch(self, topic: str, index: int, *values: bytes, sequence: int | None = None) -> Any:
+        """Only the Produce request; gives the partition's part of the response."""
+        at = self.sequences.get((topic, index), 0) if sequence is None else sequence
+        answer = self.client.send(self.batch_request(topic, index, *values, sequence=at), self.versions.produce)
         result = answer.responses[0].partition_responses[0]
         if not result.error_code:
             self.sequences[topic, index] = at + len(values)

@@ -84,6 +84,8 @@ class TransactionCoordinator:
             image=lambda: services.image,
             has_log=lambda topic, index: services.logs.directory_of(topic, index) is not None,
         )
+        # Who waits for a transaction to have ended, to begin the next.
+        self._ends: dict[str, list[Pending[Any]]] = {}
         self._timeouts: Timer | None = None
         self._expiry: Timer | None = None
 
@@ -151,7 +153,17 @@ class TransactionCoordinator:
                 return Decision(ErrorCode.NONE)
             return shard.change(transactional_id, changed, ErrorCode.NONE)
 
-        return self.runtime.write(self.runtime.host_of(transactional_id), decide)
+        def add() -> ErrorCode | Pending[ErrorCode | ApiError]:
+            return self.runtime.write(self.runtime.host_of(transactional_id), decide)
+
+        try:
+            return add()
+        except ApiError as error:
+            if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                raise
+        # The markers of the one before are under way: sooner here than when the client has come again.
+        added_later: Pending[ErrorCode | ApiError] = chain(self._when_ended(transactional_id), lambda _: add())
+        return added_later
 
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
@@ -255,6 +267,27 @@ class TransactionCoordinator:
         self.runtime.write(
             host, lambda shard: shard.change(transactional_id, prepared.completed(self._clock.now_ms()), None)
         )
+        for waiting in self._ends.pop(transactional_id, ()):
+            if not waiting.done:
+                waiting.resolve(None)
+
+    def _when_ended(self, transactional_id: str) -> Pending[Any]:
+        """A promise for the end of the transaction that is ending, kept after a while in any case."""
+        promise: Pending[Any] = Pending()
+        waiting = self._ends.setdefault(transactional_id, [])
+        waiting.append(promise)
+
+        def give_up() -> None:
+            if not promise.done:
+                waiting.remove(promise)
+                if not waiting and self._ends.get(transactional_id) is waiting:
+                    del self._ends[transactional_id]
+                promise.resolve(None)
+
+        limit_ms = self._services.config.integer("add.partitions.to.txn.retry.backoff.max.ms")
+        timer = self._clock.call_later(limit_ms, give_up)
+        promise.then(lambda _: timer.cancel())
+        return promise
 
     # ---- time
 
