@@ -84,7 +84,7 @@ class ConsumerGroups:
             self.timeouts.forget(group.group_id, member_id)
         self._shard.host.timers.cancel(("regex", group.group_id))
         self._changed_at.pop(group.group_id, None)
-        self._settings.pop(group.group_id, None)
+        self.forget_settings(group.group_id)
 
     # ---- what the parts share
 
@@ -98,6 +98,10 @@ class ConsumerGroups:
             overrides = self._shard.image.config_overrides(GROUP_RESOURCE, group_id)
             settings = self._settings[group_id] = GroupConfig.effective(config, overrides)
         return settings
+
+    def forget_settings(self, group_id: str) -> None:
+        """The group is gone, of whatever kind it was."""
+        self._settings.pop(group_id, None)
 
     def changed(self, group_id: str) -> None:
         """The group's epoch grows."""

@@ -32,7 +32,6 @@ class StreamsGroups:
         self.targets = Targets(shard, self)
         self.heartbeats = Heartbeats(shard, self)
         self.leaves = Leaves(self)
-        self.hashes = TopicHashes()
         # How often the epoch of one of the groups has grown.
         self.rebalances = 0
 
@@ -69,11 +68,16 @@ class StreamsGroups:
         for member_id in group.members:
             self.timeouts.forget(group.group_id, member_id)
         self.targets.forget(group.group_id)
+        self._shard.consumer.forget_settings(group.group_id)
 
     # ---- what the parts share
 
     def settings(self, group_id: str) -> GroupConfig:
         return self._shard.consumer.settings(group_id)
+
+    @property
+    def hashes(self) -> TopicHashes:
+        return self._shard.consumer.subscriptions.hashes
 
     def describe(self, group_id: str) -> DescribedGroup:
         try:
@@ -92,7 +96,10 @@ class StreamsGroups:
                     self.timeouts.watch_revocation(group.group_id, member)
 
     def image_published(self, delta: ImageDelta, image: ClusterImage) -> None:
-        """Groups that need one of the topics that have changed look at them again with the next heartbeat."""
+        """Groups that need one of the topics that have changed look at them again with the next heartbeat.
+
+        Comes after the consumer groups' turn, which makes the shared hashes forget those topics.
+        """
         names = {topic.name for topic in delta.deleted_topics.values()}
         for topic_id in delta.changed_partitions:
             topic = image.topic_by_id(topic_id)
@@ -100,8 +107,6 @@ class StreamsGroups:
                 names.add(topic.name)
         if not names:
             return
-        for name in names:
-            self.hashes.forget(name)
         for group in self._shard.groups.values():
             if isinstance(group, StreamsGroup) and group.needs_any(names):
                 group.fresh_since_epoch = None
