@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Producer
@@ -26,6 +27,7 @@ from moldau.cli.kafka import (
 )
 from moldau.cli.main import main as moldau_main
 from moldau.testing import Cluster
+from moldau.testing.nodes import free_ports
 from tests.cli.conftest import Done
 
 Call = Callable[..., Done]
@@ -41,7 +43,10 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Cluster]:
-    with Cluster({"moldau.http.listener": "127.0.0.1:0"}, nodes=3) as cluster:
+    cluster = Cluster(nodes=3)
+    for node, port in zip(cluster.nodes.values(), free_ports(3), strict=True):
+        node.properties["moldau.http.listener"] = f"127.0.0.1:{port}"
+    with cluster:
         yield cluster
 
 
@@ -104,6 +109,11 @@ def test_status_of_a_healthy_cluster(moldau: Call, tool: Call, three: Cluster) -
 
 def test_status_tells_of_a_dead_broker(moldau: Call, tool: Call, three: Cluster) -> None:
     created(tool, three, "hurt", "3:1:2")
+    if three.active_controller() == 3:  # whose fail-over would be told by a controller that began with it
+        three.restart(3)
+        three.wait_until_in_sync("hurt")
+        _elect(tool, "hurt")
+    eventually(lambda: three.leader_of("hurt") == 3)
     three.kill(3)
     try:
         eventually(lambda: json.loads(moldau("status", "-o", "json").out)["atMinIsr"] >= 1)
@@ -112,6 +122,9 @@ def test_status_tells_of_a_dead_broker(moldau: Call, tool: Call, three: Cluster)
         assert done.code == 1
         assert {"what": "under-replicated", "where": "hurt-0", "detail": "out of sync: [3]"} in found["problems"]
         assert any(each["what"] == "broker fenced" for each in found["problems"])
+        assert found["lastFailover"]["count"] >= 1
+        assert 0 <= found["lastFailover"]["seconds"] < 30
+        assert "Fail-over" in moldau("status").out
     finally:
         three.restart(3)
     three.wait_until_in_sync()
@@ -167,6 +180,27 @@ def test_verify_finds_replicas_that_differ(moldau: Call, tool: Call, three: Clus
     [bad] = [each for each in json.loads(done.out)["partitions"] if each["state"] != "same"]
     assert bad["partition"] == "checked-0"
     assert "broker 3" in bad["detail"]
+
+
+def test_metrics_of_the_cluster(tool: Call, three: Cluster) -> None:
+    created(tool, three, "measured", "1:2:3,2:3:1")
+    active = three.active_controller()
+    page = _metrics(three, active)
+    assert page["moldau_controller_active"] == 1
+    assert page["moldau_quorum_leader"] == active
+    assert len([name for name in page if name.startswith("moldau_quorum_lag{")]) == 2
+    assert page['moldau_broker_replicas{broker="1"}'] == page['moldau_broker_in_sync_replicas{broker="1"}'] >= 2
+    assert page["moldau_cluster_partitions_under_replicated"] == page["moldau_cluster_partitions_offline"] == 0
+    first = _metrics(three, 1)
+    assert first['moldau_in_sync_replicas{partition="0",topic="measured"}'] == 3
+    assert first["moldau_partitions_at_min_isr"] == 0
+    assert "moldau_failovers_total" in first
+
+
+def _metrics(cluster: Cluster, node: int) -> dict[str, float]:
+    with urlopen(f"http://{cluster.nodes[node].properties['moldau.http.listener']}/metrics", timeout=10) as page:
+        lines = [line for line in page.read().decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
 def test_quorum(moldau: Call, three: Cluster) -> None:

@@ -97,6 +97,25 @@ def test_a_silent_broker_is_fenced_and_its_partitions_move() -> None:
     assert world.partition("orders", 0).leader == 2
 
 
+def test_a_fail_over_is_timed_from_the_last_sign_of_life() -> None:
+    world = ControllerWorld()
+    world.join(1, 2)
+    world.create("orders", assignments={0: [1, 2], 1: [2, 1]})
+    world.heartbeat(1)
+    for _ in range(5):
+        world.clock.advance(2000)
+        world.heartbeat(2)
+    found = world.controller.failovers
+    assert (found.count, found.partitions) == (1, 1)
+    assert 9000 <= found.last_ms == found.sum_ms <= 9010
+    assert sum(found.buckets) == 1
+    world.heartbeat(1)
+    for _ in range(5):
+        world.clock.advance(2000)
+        world.heartbeat(2)
+    assert found.count == 1, "it led nothing: nobody took over"
+
+
 def test_a_new_controller_gives_everyone_a_session() -> None:
     world = ControllerWorld()
     world.join(1)

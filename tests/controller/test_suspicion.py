@@ -25,7 +25,7 @@ class World:
             self.sessions,
             lambda broker, answered: self.asked.append((broker.id, answered)),
             lambda: self.brokers,
-            lambda broker: self.dead.append(broker.id),
+            lambda broker, _since: self.dead.append(broker.id),
         )
 
     def hear(self, broker_id: int) -> None:

@@ -17,6 +17,7 @@ from moldau.controller.activation import activation_records
 from moldau.controller.brokers import fence_expired
 from moldau.controller.decision import Situation
 from moldau.controller.elections import elect_uncleanly, rebalance_leaders
+from moldau.controller.failovers import Failovers, leaders_moved
 from moldau.controller.handlers import HANDLERS, Handler
 from moldau.controller.periodic import Periodic
 from moldau.controller.sessions import BrokerSessions
@@ -76,6 +77,7 @@ class Controller:
         self._expiry: Timer | None = None
         self._periodic: list[Periodic] = []
         self._offset_when_idle = -1
+        self.failovers = Failovers(clock)
 
     @property
     def is_active(self) -> bool:
@@ -189,8 +191,9 @@ class Controller:
 
     # ---- appending
 
-    def _append(self, state: ControllerState, records: Sequence[MetadataRecord]) -> None:
-        """Replay, then append: what commits the records at once must already find the state changed."""
+    def _append(self, state: ControllerState, records: Sequence[MetadataRecord]) -> Pending[ErrorCode]:
+        """Replay, then append: what commits the records at once must already find the state changed. The promise is
+        kept when they are committed, or never will be."""
         level = state.metadata_version or LATEST_METADATA_VERSION
         values = encode_records(records, level)
         if not fits_one_batch(values) and level >= TRANSACTIONS_SINCE:
@@ -201,6 +204,7 @@ class Controller:
         committed: Pending[ErrorCode] = Pending()
         self._in_flight = committed
         self._quorum.append(records, values).committed.then(lambda code: self._committed(committed, code))
+        return committed
 
     def _committed(self, which: Pending[ErrorCode], code: ErrorCode) -> None:
         if self._in_flight is which:
@@ -236,17 +240,21 @@ class Controller:
         if self._suspicions is not None:
             self._suspicions.connection_lost(broker_id, broker_epoch)
 
-    def _broker_died(self, broker: BrokerRegistration) -> None:
+    def _broker_died(self, broker: BrokerRegistration, since_ms: int) -> None:
         if self._state is None:
             return
         log.warning("Broker %d is gone: nobody listens at its address. Fencing it", broker.id)
-        self._fence(broker.id)
+        self._fence(broker.id, since_ms)
 
-    def _fence(self, broker_id: int) -> None:
+    def _fence(self, broker_id: int, since_ms: int) -> None:
         situation = self._situation(api_version=0)
         records = fence_expired(situation, broker_id).records
-        if records:
-            self._append(situation.state, records)
+        if not records:
+            return
+        moved = leaders_moved(records)
+        committed = self._append(situation.state, records)
+        if moved:
+            committed.then(lambda code: self.failovers.committed(since_ms, moved) if code is ErrorCode.NONE else None)
 
     def _watch_sessions(self) -> None:
         if self._expiry is None and self._sessions is not None:
@@ -260,5 +268,5 @@ class Controller:
             return
         for broker_id in list(self._sessions.expired()):
             log.warning("Broker %d was not heard of for %d ms: fencing it", broker_id, self._sessions.timeout_ms)
-            self._fence(broker_id)
+            self._fence(broker_id, self._sessions.of(broker_id).last_contact_ms)
         self._watch_sessions()

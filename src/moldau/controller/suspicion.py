@@ -35,8 +35,9 @@ class Suspicions:
         sessions: BrokerSessions,
         probe: Probe,
         brokers: Callable[[], dict[int, BrokerRegistration]],
-        dead: Callable[[BrokerRegistration], None],
+        dead: Callable[[BrokerRegistration, int], None],
     ) -> None:
+        """`dead` is told who died, and since when (of the clock's milliseconds) that was suspected."""
         self._clock = clock
         self._sessions = sessions
         self._probe = probe
@@ -66,9 +67,10 @@ class Suspicions:
 
     def _suspect(self, broker: BrokerRegistration) -> None:
         if not broker.fenced:
-            self._ask(broker, self._sessions.of(broker.id).last_contact_ms, PROBE_AGAIN_MS)
+            heard_at = self._sessions.of(broker.id).last_contact_ms
+            self._ask(broker, heard_at, self._clock.monotonic_ms(), PROBE_AGAIN_MS)
 
-    def _ask(self, broker: BrokerRegistration, heard_at: int, again_ms: tuple[int, ...]) -> None:
+    def _ask(self, broker: BrokerRegistration, heard_at: int, since: int, again_ms: tuple[int, ...]) -> None:
         """A process that is being torn down still accepts connections for a moment: one look is not enough."""
 
         def answered(gone: bool) -> None:
@@ -78,8 +80,8 @@ class Suspicions:
             if self._sessions.of(broker.id).last_contact_ms != heard_at:
                 return
             if gone:
-                self._dead(known)
+                self._dead(known, since)
             elif again_ms:
-                self._clock.call_later(again_ms[0], lambda: self._ask(broker, heard_at, again_ms[1:]))
+                self._clock.call_later(again_ms[0], lambda: self._ask(broker, heard_at, since, again_ms[1:]))
 
         self._probe(broker, answered)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from moldau.broker.request_metrics import BUCKETS, RequestMetrics
+from moldau.node.cluster_metrics import collect_cluster, collect_controller, collect_groups, collect_quorum
 from moldau.node.share_metrics import collect_share
 from moldau.protocol.api import API_TABLE
 from moldau.protocol.errors import error_code
@@ -19,9 +20,13 @@ if TYPE_CHECKING:
 
     from moldau.broker.fetch_session import FetchSessionCache
     from moldau.broker.share_fetch import ShareFetchHandlers
+    from moldau.controller.controller import Controller
+    from moldau.coordinator.group.shard import GroupShard
+    from moldau.coordinator.runtime import CoordinatorRuntime
     from moldau.metadata.image import ClusterImage
     from moldau.node.listener import Listener
     from moldau.node.unread import UnreadAnswers
+    from moldau.quorum.quorum import Quorum
     from moldau.replication.partition_table import PartitionTable
 
 
@@ -38,6 +43,10 @@ class NodeMetrics:
         image: Callable[[], ClusterImage],
         node_id: int,
         share: Callable[[], ShareFetchHandlers | None] = lambda: None,
+        *,
+        quorum: Quorum | None = None,
+        controller: Controller | None = None,
+        groups: Callable[[], CoordinatorRuntime[GroupShard] | None] = lambda: None,
     ) -> None:
         self._requests = requests
         self._partitions = partitions
@@ -47,6 +56,9 @@ class NodeMetrics:
         self._image = image
         self._node_id = node_id
         self._share = share
+        self._quorum = quorum
+        self._controller = controller
+        self._groups = groups
 
     def page(self) -> tuple[int, str, bytes]:
         # Imported here: most nodes in tests are never scraped, and the library costs start-up time.
@@ -64,7 +76,14 @@ class NodeMetrics:
     def collect(self) -> Iterator[Metric]:
         yield from self._collect_requests()
         yield from self._collect_connections()
-        yield from self._collect_cluster()
+        yield from collect_cluster(self._image())
+        if self._quorum is not None:
+            yield from collect_quorum(self._quorum)
+        if self._controller is not None:
+            yield from collect_controller(self._controller)
+        groups = self._groups()
+        if groups is not None:
+            yield from collect_groups(groups)
         if self._partitions is not None:
             yield from self._collect_partitions(self._partitions)
         if self._sessions is not None:
@@ -121,13 +140,6 @@ class NodeMetrics:
             "moldau_connections_closed_stuck", "Closed for leaving too much unread", value=self._unread.given_up
         )
 
-    def _collect_cluster(self) -> Iterator[Metric]:
-        image = self._image()
-        yield _gauge("moldau_metadata_offset", "Offset of the newest metadata record applied", image.offset)
-        yield _gauge("moldau_topics", "Topics in the cluster", len(image.topics_by_name))
-        yield _gauge("moldau_brokers", "Brokers registered", len(image.brokers))
-        yield _gauge("moldau_brokers_fenced", "Of them fenced", sum(b.fenced for b in image.brokers.values()))
-
     def _collect_partitions(self, table: PartitionTable) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -139,12 +151,16 @@ class NodeMetrics:
         end = GaugeMetricFamily("moldau_log_end_offset", "Next offset to be written", labels=labels)
         watermark = GaugeMetricFamily("moldau_high_watermark", "Next offset to be committed", labels=labels)
         size = GaugeMetricFamily("moldau_log_size_bytes", "Bytes on disk", labels=labels)
-        held = leading = under_replicated = under_min_isr = 0
+        in_sync = GaugeMetricFamily("moldau_in_sync_replicas", "Replicas in sync, where it is led", labels=labels)
+        held = leading = under_replicated = under_min_isr = at_min_isr = 0
         for partition in table:
             held += 1
             leading += partition.is_leader
             under_replicated += partition.is_leader and len(partition.isr) < len(partition.replicas)
             under_min_isr += partition.is_leader and len(partition.isr) < partition.min_isr
+            at_min_isr += partition.is_leader and len(partition.isr) == partition.min_isr
+            if partition.is_leader:
+                in_sync.add_metric([partition.topic, str(partition.index)], len(partition.isr))
             if not partition.opened:
                 continue  # nobody has used it since the start: nothing to tell yet
             where = [partition.topic, str(partition.index)]
@@ -156,10 +172,11 @@ class NodeMetrics:
             end.add_metric(where, log.log_end_offset)
             watermark.add_metric(where, log.high_watermark)
             size.add_metric(where, log.size)
-        yield from (records, bytes_in, bytes_out, start, end, watermark, size)
+        yield from (records, bytes_in, bytes_out, start, end, watermark, size, in_sync)
         yield _gauge("moldau_partitions", "Partitions this node holds", held)
         yield _gauge("moldau_partitions_leading", "Of them led by this node", leading)
         yield _gauge("moldau_partitions_under_replicated", "Led here with replicas out of sync", under_replicated)
+        yield _gauge("moldau_partitions_at_min_isr", "Led here with just enough in sync", at_min_isr)
         yield _gauge("moldau_partitions_under_min_isr", "Led here with too few in sync", under_min_isr)
 
 

@@ -204,6 +204,9 @@ class Node:
             lambda: self._rooms.loader.image,
             self._config.node_id,
             share=lambda: self.broker.share_fetch,
+            quorum=self._rooms.quorum,
+            controller=self._rooms.controller,
+            groups=lambda: self.broker.groups,
         )
         host, _, port = where.rpartition(":")
         http = HttpServer({"/metrics": metrics.page, "/health": self._health, "/ready": self._ready})
