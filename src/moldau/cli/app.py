@@ -25,6 +25,7 @@ COMMANDS = {
     ),
     "log": ("moldau.cli.commands.log:log", "Look into log files and check them, without a broker."),
     "storage": ("moldau.cli.commands.storage:storage", "Format log directories and look at them."),
+    "simulate": ("moldau.cli.commands.simulate:simulate", "Check whole simulated clusters under faults, by seed."),
     "completion": ("moldau.cli.commands.completion:completion", "Print the completion script for a shell."),
 }
 

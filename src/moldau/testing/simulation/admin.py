@@ -81,7 +81,9 @@ class Administrator(Client):
         topics = self.world.rules.truth.topics_by_name
         for name, exists in self._exists.items():
             if exists != (name in topics):
-                raise Broken(f"the controller said that topic {name} {'was made' if exists else 'is gone'}; it is not so")
+                raise Broken(
+                    f"the controller said that topic {name} {'was made' if exists else 'is gone'}; it is not so"
+                )
 
     def _ask(self, request: Any, version: int) -> Script:
         return self.ask(self.any_broker(), request, version, timeout_ms=2 * ADMIN_MS)

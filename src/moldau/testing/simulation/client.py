@@ -122,9 +122,7 @@ class Client:
 
     def sleep(self, milliseconds: int) -> Script:
         clock, life = self.world.clock, self.life
-        yield lambda resume: _ignore(
-            clock.call_later(milliseconds, lambda: self.execute(life, lambda: resume(None)))
-        )
+        yield lambda resume: _ignore(clock.call_later(milliseconds, lambda: self.execute(life, lambda: resume(None))))
 
     def rest(self) -> Script:
         """A little, before something is tried again."""
@@ -132,9 +130,7 @@ class Client:
 
     def ask(self, to: Address, request: Any, version: int, *, lane: str = "", timeout_ms: int = TIMEOUT_MS) -> Script:
         """The answer, or `Unreachable`."""
-        answer = yield lambda resume: self.network.send(
-            to, request, version, resume, timeout_ms=timeout_ms, lane=lane
-        )
+        answer = yield lambda resume: self.network.send(to, request, version, resume, timeout_ms=timeout_ms, lane=lane)
         return answer
 
     def ask_all(self, to: Address, requests: Sequence[Any], version: int) -> Script:
@@ -220,7 +216,9 @@ class Client:
     def forget_coordinator(self, kind: int, key: str) -> None:
         self._coordinators.pop((kind, key), None)
 
-    def ask_coordinator(self, kind: int, key: str, request: Any, version: int, *, timeout_ms: int = TIMEOUT_MS) -> Script:
+    def ask_coordinator(
+        self, kind: int, key: str, request: Any, version: int, *, timeout_ms: int = TIMEOUT_MS
+    ) -> Script:
         """The answer of whoever coordinates; `Unreachable` when it is not known whether there was one."""
         address = yield from self.coordinator_of(kind, key)
         answer = yield from self.ask(address, request, version, timeout_ms=timeout_ms)

@@ -90,9 +90,9 @@ class Faults:
                 self._thaw(node)
             if not node.alive:
                 self._start(node)
+        world.run_until(lambda: not any(node.stopping for node in world.nodes.values()), STOP_MS_MAX)
         for node in world.nodes.values():
-            if node.stopping:
-                world.run_until(lambda node=node: not node.alive, STOP_MS_MAX)  # type: ignore[misc]
+            if not node.alive:
                 self._start(node)
 
     # ---- processes

@@ -163,8 +163,8 @@ class History:
                 )
             if sent.offset >= 0 and sent.offset not in offsets:
                 raise Broken(
-                    f"{_text(value)} of {sent.producer} was acknowledged at {sent.offset} of {_name(sent.place)} but is "
-                    f"at {sorted(offsets)}"
+                    f"{_text(value)} of {sent.producer} was acknowledged at {sent.offset} of {_name(sent.place)} but "
+                    f"is at {sorted(offsets)}"
                 )
 
     def _judge_transactions(self, seen: dict[bytes, bool]) -> None:
@@ -178,14 +178,18 @@ class History:
             if visible and not transaction.commit_asked:
                 raise Broken(f"nobody asked to commit transaction {name}, but {_text(visible[0])} can be read")
             if visible and len(visible) < len(transaction.values):
-                raise Broken(f"torn transaction: of {name} {len(visible)} of {len(transaction.values)} values can be read")
+                raise Broken(
+                    f"torn transaction: of {name} {len(visible)} of {len(transaction.values)} values can be read"
+                )
 
     def _judge_reading(self, reading: Reading, ledger: Ledger, stable: list[CommittedRecord]) -> None:
         records = stable if reading.committed_only else [each for each in ledger.records if each.marker is None]
         expected = {each.offset for each in records if reading.start <= each.offset < reading.position}
         missing = expected - reading.offsets
         if missing:
-            raise Broken(f"skipped: {reading.reader} read past {min(missing)} of {_name(reading.place)} without seeing it")
+            raise Broken(
+                f"skipped: {reading.reader} read past {min(missing)} of {_name(reading.place)} without seeing it"
+            )
         extra = reading.offsets - {each.offset for each in records}
         if extra:
             kind = "aborted read" if reading.committed_only else "lost read"
@@ -193,7 +197,9 @@ class History:
         values = {each.offset: each.value for each in records}
         for offset in reading.offsets:
             if self._values[reading.place, offset] != values[offset]:
-                raise Broken(f"{reading.reader} read something else at {offset} of {_name(reading.place)} than is there")
+                raise Broken(
+                    f"{reading.reader} read something else at {offset} of {_name(reading.place)} than is there"
+                )
 
     def _judge_copy(
         self, group: str, source: Place, given: list[CommittedRecord], copied: list[CommittedRecord]

@@ -84,9 +84,7 @@ class Ledger:
             return
         transactional = header.is_transactional
         for record in read_records(data, header):
-            self.records.append(
-                CommittedRecord(record.offset, record.value, header.producer_id, transactional, None)
-            )
+            self.records.append(CommittedRecord(record.offset, record.value, header.producer_id, transactional, None))
 
     def stable_records(self) -> tuple[list[CommittedRecord], list[CommittedRecord]]:
         """(records that readers of committed transactions must see, those of transactions that were aborted)."""

@@ -73,6 +73,7 @@ class SimulatedNetwork:
         self._cuts: set[tuple[str, str]] = set()
         # What waits for a cut to heal, in the order it was sent.
         self._held: list[tuple[str, str, Callable[[], None]]] = []
+        self._not_before: dict[tuple[str, str], int] = {}
         self._connections: dict[int, Connection] = {}
         self._numbers = 0
 
@@ -89,7 +90,8 @@ class SimulatedNetwork:
         self._cuts.clear()
         held, self._held = self._held, []
         for source, target, arrive in held:
-            self.carry(source, target, arrive)
+            # What comes after it on the same way shall not overtake it.
+            self._not_before[source, target] = self.carry(source, target, arrive)
 
     @property
     def is_cut(self) -> bool:
@@ -117,7 +119,7 @@ class SimulatedNetwork:
         if quality.late and random.random() < quality.late:
             delay += int(random.random() * quality.late_ms)
         now = self.clock.monotonic_ms()
-        at = max(now + delay, not_before)
+        at = max(now + delay, not_before, self._not_before.get((source, target), 0))
         self.clock.call_later(at - now, arrive)
         return at
 

@@ -289,11 +289,11 @@ class SimulatedNode:
         self.life += 1
         self._ports.clear()
         self._backlog.clear()
+        self.world.ended(self, lost_data=power)
         self.rooms = None
         self.disk.stops_after = None
         self.disk.crash(self.random if power else None, keep_unsynced=not power)
         self.world.network.process_ended(self.host, machine=machine)
-        self.world.ended(self, lost_data=power)
 
     def stop(self) -> None:
         """Leave in good order: SIGTERM. What the controller does not allow in time is done all the same."""

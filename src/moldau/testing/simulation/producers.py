@@ -27,9 +27,7 @@ def produce_request(
     data = TopicProduceData(
         name=topic, topic_id=topic_id, partition_data=[PartitionProduceData(index=index, records=batch)]
     )
-    return ProduceRequest(
-        transactional_id=transactional_id, acks=acks, timeout_ms=PRODUCE_MS_MAX, topic_data=[data]
-    )
+    return ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=PRODUCE_MS_MAX, topic_data=[data])
 
 
 class Producer(Client):
@@ -84,9 +82,7 @@ class IdempotentProducer(Producer):
                 self.wanted -= 1
             address, _ = yield from self.leader_of(topic, index)
             requests = [
-                produce_request(
-                    topic, self.topic_ids[topic], index, self.batch(values, producer_id, 0, first)
-                )
+                produce_request(topic, self.topic_ids[topic], index, self.batch(values, producer_id, 0, first))
                 for first, values in waiting
             ]
             answers = yield from self.ask_all(address, requests, PRODUCE_VERSION)
@@ -118,7 +114,9 @@ class IdempotentProducer(Producer):
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not first:
             return False  # what it follows was not written
         if code not in TRY_AGAIN:
-            raise Broken(f"{self.name}: batch {batch[0]} is refused with {code.name}, though nothing before it is missing")
+            raise Broken(
+                f"{self.name}: batch {batch[0]} is refused with {code.name}, though nothing before it is missing"
+            )
         return False
 
     def _new_id(self) -> Script:

@@ -51,9 +51,7 @@ def fetch_request(topic_id: bytes, index: int, epoch: int, offset: int, *, commi
 def read_answer(data: Any, offset: int, *, committed_only: bool) -> tuple[list[FetchedValue], int]:
     """(values from `offset` on, the offset after all that was given), as Kafka's consumer reads an answer."""
     records = data.records or b""
-    aborted = sorted(
-        ((each.first_offset, each.producer_id) for each in data.aborted_transactions or ()), reverse=True
-    )
+    aborted = sorted(((each.first_offset, each.producer_id) for each in data.aborted_transactions or ()), reverse=True)
     open_aborted: set[int] = set()
     found: list[FetchedValue] = []
     for header in iter_batches(records):
@@ -64,9 +62,12 @@ def read_answer(data: Any, offset: int, *, committed_only: bool) -> tuple[list[F
                 if control.type == 0:
                     open_aborted.discard(header.producer_id)
         elif not (committed_only and header.is_transactional and header.producer_id in open_aborted):
-            for record in read_records(records, header):
-                if record.offset >= offset and record.value is not None:
-                    found.append(FetchedValue(record.offset, record.value))
+            start = offset
+            found.extend(
+                FetchedValue(record.offset, record.value)
+                for record in read_records(records, header)
+                if record.offset >= start and record.value is not None
+            )
         offset = max(offset, header.next_offset)
     return found, offset
 

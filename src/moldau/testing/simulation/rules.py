@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from moldau.testing.simulation.world import Simulation
 
 
+# min.insync.replicas of all topics here.
+DEMANDED = 2
+EVERYTHING = 1 << 62
+
+
 class _Seen:
     """What was last seen of one replica in one life of its node."""
 
@@ -53,14 +58,24 @@ class Rules:
         self._votes: dict[tuple[int, int], int] = {}
         self._metadata_committed = 0
         self._seen: dict[tuple[int, int], _NodeSeen] = {}
+        # How far the replicas of nodes that are down reach on their disks.
+        self._ends_on_disk: dict[int, dict[PartitionKey, int]] = {}
 
-    def forget(self, node: SimulatedNode) -> None:
-        """A life has ended."""
-        self._seen = {key: seen for key, seen in self._seen.items() if key[0] != node.id}
+    def forget(self, node: SimulatedNode, *, lost_data: bool) -> None:
+        """A life has ended. What it had is still on its disk, unless it lost some of it."""
+        ends: dict[PartitionKey, int] = {}
+        for key, seen in list(self._seen.items()):
+            if key[0] == node.id:
+                del self._seen[key]
+                for place, replica in seen.partitions.items():
+                    if replica.state is not None:
+                        ends[place] = EVERYTHING if lost_data else replica.state[0]
+        if ends:
+            self._ends_on_disk[node.id] = ends
 
     def look(self, node: SimulatedNode) -> None:
         rooms = node.rooms
-        if rooms is None or not node.alive or not hasattr(rooms, "broker"):
+        if rooms is None or not hasattr(rooms, "broker"):
             return
         seen = self._seen.get((node.id, node.life))
         if seen is None:
@@ -90,7 +105,9 @@ class Rules:
             raise Broken(f"{node.host} went back from quorum epoch {self._epochs[node.id]} to {epoch}")
         self._epochs[node.id] = epoch
         if high_watermark < before[1]:
-            raise Broken(f"{node.host}: the metadata log's high watermark went back from {before[1]} to {high_watermark}")
+            raise Broken(
+                f"{node.host}: the metadata log's high watermark went back from {before[1]} to {high_watermark}"
+            )
         rooms = node.rooms
         assert rooms is not None
         if high_watermark > rooms.quorum.log.end_offset:
@@ -120,6 +137,9 @@ class Rules:
                 continue
             for index, now in topic.partitions.items():
                 then = None if known is None else known.partitions.get(index)
+                ledger = self.ledgers.get((topic.id, index))
+                if ledger is not None:
+                    self._look_at_in_sync(f"{name}-{index}", (topic.id, index), ledger)
                 if then is not None and (then.leader, then.isr, then.elr) == (now.leader, now.isr, now.elr):
                     continue
                 led = f"led by n{now.leader}" if now.leader >= 0 else "led by nobody"
@@ -151,15 +171,35 @@ class Rules:
             if led != node.id:
                 raise Broken(f"{where}: epoch {partition.leader_epoch} is led by n{led} and by {node.host}")
             if log.last_stable_offset > high_watermark:
-                raise Broken(f"{where}: {node.host} calls {log.last_stable_offset} stable, committed is {high_watermark}")
+                raise Broken(
+                    f"{where}: {node.host} calls {log.last_stable_offset} stable, committed is {high_watermark}"
+                )
         if before is not None and high_watermark < before[1]:
             raise Broken(f"{where}: the high watermark of {node.host} went back from {before[1]} to {high_watermark}")
         ledger = self.ledgers.get(key)
         if ledger is None:
             ledger = self.ledgers[key] = Ledger(where, log.log_start_offset)
         if high_watermark > replica.compared_to:
+            known_to = ledger.next_offset
             replica.compared_to = ledger.compare(node.host, log, replica.compared_to, high_watermark)
+            if ledger.next_offset > known_to:
+                self._look_at_copies(where, key, ledger, partition)
         self._look_at_in_sync(where, key, ledger)
+
+    def _look_at_copies(self, where: str, key: PartitionKey, ledger: Ledger, partition: Partition) -> None:
+        """Something is committed that was not before: at least so many replicas must have it as are demanded."""
+        holders = []
+        for replica in partition.replicas:
+            node = self._world.nodes[replica]
+            copy = None if node.rooms is None or not node.alive else node.rooms.partitions.find(partition.topic, key[1])
+            if copy is not None and copy.opened:
+                end = copy.log.log_end_offset
+            else:
+                end = self._ends_on_disk.get(replica, {}).get(key, 0)
+            if end >= ledger.next_offset:
+                holders.append(node.host)
+        if len(holders) < min(DEMANDED, len(partition.replicas)):
+            raise Broken(f"{where}: {ledger.next_offset} is called committed, but only {holders} have it")
 
     def _look_at_in_sync(self, where: str, key: PartitionKey, ledger: Ledger) -> None:
         """What is committed, every replica has that the cluster counts as in sync."""

@@ -30,11 +30,18 @@ WORKLOADS: Final = ("idempotent", "plain", "transactions", "copier", "classic", 
 
 
 class Scenario:
-    def __init__(self, seed: int, *, faults: Iterable[str] | None = None, workloads: Iterable[str] | None = None) -> None:
+    def __init__(
+        self, seed: int, *, faults: Iterable[str] | None = None, workloads: Iterable[str] | None = None
+    ) -> None:
         """`faults` and `workloads` fix what is drawn otherwise."""
         self.random = random = Random(f"{seed} scenario")
         chosen = [name for name in FAULTS if random.random() < 0.45]
-        overrides = {"metadata.log.max.record.bytes.between.snapshots": "2000"} if random.random() < 0.25 else {}
+        overrides = {}
+        if random.random() < 0.25:
+            overrides["metadata.log.max.record.bytes.between.snapshots"] = "2000"
+        if random.random() < 0.5:
+            # Catching up takes many small steps.
+            overrides["replica.fetch.max.bytes"] = "200"
         self.world = Simulation(seed, voters=3, brokers=1 if random.random() < 0.15 else 0, overrides=overrides)
         self.faults = Faults(self.world, random, frozenset(chosen if faults is None else faults))
         drawn = {name for name in WORKLOADS if random.random() < 0.35} | {"idempotent"}
@@ -66,7 +73,9 @@ class Scenario:
         world = self.world
         for node in world.nodes.values():
             node.start()
-        self._demand(lambda: all(node.joined for node in world.nodes.values()), START_MS_MAX, "the cluster does not start")
+        self._demand(
+            lambda: all(node.joined for node in world.nodes.values()), START_MS_MAX, "the cluster does not start"
+        )
         topics = {TOPIC: self.partitions}
         if "transactions" in self.workloads:
             topics[WRITES] = 2

@@ -23,10 +23,13 @@ if TYPE_CHECKING:
     from moldau.testing.simulation.client import Client
 
 EVENTS_MAX = 200_000
+EVENTS_PER_LOOK = 10
 
 
 class Simulation:
-    def __init__(self, seed: int, *, voters: int = 3, brokers: int = 0, overrides: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, seed: int, *, voters: int = 3, brokers: int = 0, overrides: dict[str, str] | None = None
+    ) -> None:
         """`voters` combined nodes, and `brokers` that are only brokers."""
         self.seed = seed
         self.clock = VirtualClock()
@@ -40,6 +43,8 @@ class Simulation:
         # Nothing more is begun: scripts come to their end.
         self.ending = False
         self.story: list[tuple[int, str]] = []
+        # Exceptions that a node could only log.
+        self.logged: list[str] = []
         self._trace = hashlib.blake2b(digest_size=16)
         # Nodes whose latest life has ended, until they are in sync everywhere again; and those that lost data by it.
         self._ended: set[int] = set()
@@ -65,10 +70,13 @@ class Simulation:
 
     def run_until(self, condition: Callable[[], bool], limit_ms: int) -> bool:
         """Let time pass until something is so; whether that came to be in time."""
-        until = self.clock.monotonic_ms() + limit_ms
+        clock = self.clock
+        until = clock.monotonic_ms() + limit_ms
         while not condition():
-            if self.clock.monotonic_ms() > until or not self.clock.run_next():
-                return False
+            # Looking costs more than most events do.
+            for _ in range(EVENTS_PER_LOOK):
+                if clock.monotonic_ms() > until or not clock.run_next():
+                    return condition()
         return True
 
     # ---- what happened
@@ -93,9 +101,12 @@ class Simulation:
         self.events += 1
         if self.events > EVENTS_MAX:
             raise Broken(f"more than {EVENTS_MAX} events: something goes round in circles")
-        node.disk.observed = True
-        self.rules.look(node)
-        node.disk.observed = False
+        if self.logged:
+            raise Broken(f"{node.host} met an error that it could only log: {self.logged[0]}")
+        if node.alive:
+            node.disk.observed = True
+            self.rules.look(node)
+            node.disk.observed = False
 
     def unexpected(self, error: BaseException) -> None:
         raise Broken(f"an unexpected {type(error).__name__}: {error}") from error
@@ -108,7 +119,7 @@ class Simulation:
 
     def ended(self, node: SimulatedNode, *, lost_data: bool) -> None:
         self._ended.add(node.id)
-        self.rules.forget(node)
+        self.rules.forget(node, lost_data=lost_data)
         if lost_data:
             self.loses_data(node)
 
@@ -164,7 +175,12 @@ class Simulation:
             return False
         for topic in truth.topics_by_name.values():
             for each in topic.partitions.values():
-                if each.leader < 0 or set(each.isr) != set(each.replicas) or each.adding_replicas or each.removing_replicas:
+                if (
+                    each.leader < 0
+                    or set(each.isr) != set(each.replicas)
+                    or each.adding_replicas
+                    or each.removing_replicas
+                ):
                     return False
         return all(node.rooms is not None and node.rooms.loader.image.offset == truth.offset for node in self.alive)
 
