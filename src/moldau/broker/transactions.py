@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from moldau.broker.authorization import Operation, ResourceKind
 from moldau.broker.context import Caller
-from moldau.broker.gathering import after, gather
+from moldau.broker.coordinators import GROUP_KEY
+from moldau.broker.gathering import after, chain, gather
 from moldau.broker.router import Handler
 from moldau.broker.services import BrokerServices
 from moldau.broker.topic_names import CONSUMER_OFFSETS, is_internal
@@ -171,6 +172,16 @@ class TransactionHandlers:
     def add_offsets_to_txn(self, request: AddOffsetsToTxnRequest, caller: Caller) -> object:
         if not request.transactional_id:
             raise ApiError(ErrorCode.INVALID_REQUEST)
+        coordinators = self._services.coordinators
+        # The group may be the cluster's first: its topic comes into being now, and the client need not ask again.
+        missing: Pending[Any] | None = None
+        if coordinators is not None:
+            missing = coordinators.wait_for_topic(GROUP_KEY, caller.principal)
+        if missing is None:
+            return self._add_offsets(request, caller)
+        return chain(missing, lambda _: self._add_offsets(request, caller))
+
+    def _add_offsets(self, request: AddOffsetsToTxnRequest, caller: Caller) -> object:
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         place = offsets_partition(self._services, request.group_id)
         return _answered(
