@@ -1,0 +1,99 @@
+"""One Spark session that measures what it is told to, line by line; runs as a program of its own.
+
+It must work on Spark 4.0 and later and import nothing of Moldau: the session with Spark's own connector has only that.
+
+    {"do": "read", "topic": ..., "rows": ...}             -> {"seconds": ...}
+    {"do": "write", "topic": ..., "rows": ..., "bytes": ...} -> {"seconds": ...}
+    {"do": "stream", "topic": ..., "batches": ...}        -> {"milliseconds": [...]}
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+CORES = 2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("format")
+    parser.add_argument("servers")
+    parser.add_argument("--jars", default="")
+    arguments = parser.parse_args()
+    builder = (
+        SparkSession.builder.master(f"local[{CORES}]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.jars", arguments.jars)
+    )
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    session = Session(spark, arguments.format, arguments.servers)
+    answer({"version": spark.version})
+    for line in sys.stdin:
+        asked = json.loads(line)
+        answer(getattr(session, asked.pop("do"))(**asked))
+    spark.stop()
+
+
+def answer(result: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(result) + "\n")
+    sys.stdout.flush()
+
+
+class Session:
+    def __init__(self, spark: SparkSession, form: str, servers: str) -> None:
+        self._spark = spark
+        self._format = form
+        self._servers = servers
+
+    def read(self, topic: str) -> dict[str, Any]:
+        """Every row of a topic, to a sink that drops it."""
+        reader = self._spark.read.format(self._format).option("kafka.bootstrap.servers", self._servers)
+        frame = reader.option("subscribe", topic).load()
+        began = time.perf_counter()
+        frame.write.format("noop").mode("overwrite").save()
+        return {"seconds": time.perf_counter() - began}
+
+    def write(self, topic: str, rows: int, size: int, codec: str, exactly_once: bool) -> dict[str, Any]:
+        value = f"concat(lpad(cast(id as string), 10, '0'), repeat('x', {size - 10}))"
+        frame = self._spark.range(rows, numPartitions=CORES).selectExpr(
+            "cast(id as string) as key", f"{value} as value"
+        )
+        writer = frame.write.format(self._format).option("kafka.bootstrap.servers", self._servers)
+        writer = writer.option("topic", topic).option("kafka.compression.type", codec).mode("append")
+        if exactly_once:
+            writer = writer.option("deliveryGuarantee", "exactly-once")
+        began = time.perf_counter()
+        writer.save()
+        return {"seconds": time.perf_counter() - began}
+
+    def stream(self, topic: str, target: str, per_batch: int) -> dict[str, Any]:
+        """Copy a topic in micro-batches; how long each took, from its trigger to its commit."""
+        checkpoint = tempfile.mkdtemp(prefix="spark-benchmark-")
+        try:
+            reader = self._spark.readStream.format(self._format).option("kafka.bootstrap.servers", self._servers)
+            reader = reader.option("subscribe", topic).option("startingOffsets", "earliest")
+            frame = reader.option("maxOffsetsPerTrigger", str(per_batch)).load().select("key", "value")
+            writer = frame.writeStream.format(self._format).option("kafka.bootstrap.servers", self._servers)
+            writer = writer.option("topic", target).option("checkpointLocation", checkpoint)
+            query = writer.trigger(availableNow=True).start()
+            query.awaitTermination(600)
+            batches = [each for each in query.recentProgress if each["numInputRows"]]
+            return {"milliseconds": [each["durationMs"]["triggerExecution"] for each in batches]}
+        finally:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
