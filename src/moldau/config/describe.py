@@ -28,7 +28,7 @@ from moldau.config.table import (
 )
 from moldau.config.topic_config import effective_values
 from moldau.config.types import ConfigType, render
-from moldau.config.unknown_keys import base_of_listener_key
+from moldau.config.unknown_keys import OWN_KEYS, base_of_listener_key
 
 if TYPE_CHECKING:
     from moldau.config.node_config import NodeConfig
@@ -191,7 +191,8 @@ def _broker_entry(
 ) -> DescribedConfig:
     key = BROKER_KEYS.get(name) or DYNAMIC_ONLY_KEYS.get(name)
     typed = key or BROKER_KEYS.get(base_of_listener_key(name) or "")
-    sensitive = typed is None or typed.sensitive
+    # Of a key that nobody knows, nobody knows whether it is a secret; those of this broker alone are none.
+    sensitive = name not in OWN_KEYS if typed is None else typed.sensitive
     if sensitive:
         value = None
     elif text is None and name in BROKER_KEYS and not BROKER_KEYS[name].internal:
