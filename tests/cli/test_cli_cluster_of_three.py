@@ -193,7 +193,7 @@ def test_metrics_of_the_cluster(tool: Call, three: Cluster) -> None:
     assert page["moldau_cluster_partitions_under_replicated"] == page["moldau_cluster_partitions_offline"] == 0
     first = _metrics(three, 1)
     assert first['moldau_in_sync_replicas{partition="0",topic="measured"}'] == 3
-    assert first["moldau_partitions_at_min_isr"] == 0
+    assert first["moldau_partitions_under_min_isr"] == 0
     assert "moldau_failovers_total" in first
 
 
