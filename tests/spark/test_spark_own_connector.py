@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from benchmarks.spark import stock_spark
+
 from moldau.testing import Cluster
 from tests.spark.world import read_values, settings_for
 
@@ -42,7 +42,8 @@ query = (
     .option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 )
 query.awaitTermination(300)
-print(json.dumps({"rows": read.count(), "partitions": sorted(r.partition for r in read.select("partition").distinct().collect())}))
+partitions = sorted(row.partition for row in read.select("partition").distinct().collect())
+print(json.dumps({"rows": read.count(), "partitions": partitions}))
 spark.stop()
 """
 
