@@ -50,6 +50,7 @@ class ShareCoordinator:
             image=lambda: services.image,
             has_log=lambda topic, index: services.logs.directory_of(topic, index) is not None,
             codec=lambda: services.config.integer("share.coordinator.state.topic.compression.codec"),
+            timeout_ms=lambda: services.config.integer("share.coordinator.write.timeout.ms"),
         )
         self._pruning: Timer | None = None
         self._snapshots: Timer | None = None
