@@ -199,6 +199,8 @@ class _Fetch:
                 if more and limit < asked.max_bytes:
                     # The answer is full: what else there is must not keep it waiting.
                     urgent = True
+                if self.is_follower and first and read.diverging is None and self._note_follower(read, partition):
+                    urgent = True
             except ApiError as error:
                 read.failed(error.code)
                 urgent = True
@@ -208,17 +210,6 @@ class _Fetch:
                 read.failed(ErrorCode.UNKNOWN_SERVER_ERROR)
                 urgent = True
                 continue
-            if self.is_follower and first and read.diverging is None:
-                partition.follower_fetched(
-                    self._replica_id, asked.fetch_offset, asked.follower_log_start, self._replica_epoch
-                )
-                high_watermark = partition.log.high_watermark
-                if high_watermark != read.high_watermark:
-                    read.high_watermark = high_watermark
-                    self.committed = True
-                leading = partition.leading
-                if leading is not None and leading.tells_watermarks and high_watermark != asked.high_watermark:
-                    urgent = True
             if read.size:
                 partition.bytes_out += read.size
                 total += read.size
@@ -227,6 +218,20 @@ class _Fetch:
             elif read.diverging is not None:
                 urgent = True
         return reads, total, urgent
+
+    def _note_follower(self, read: PartitionRead, partition: Partition) -> bool:
+        """Tell the partition what a replica has; whether the replica should hear at once what that has committed.
+
+        Committing makes others act, here and now; they may even find the disk gone.
+        """
+        asked = read.asked
+        partition.follower_fetched(self._replica_id, asked.fetch_offset, asked.follower_log_start, self._replica_epoch)
+        high_watermark = partition.log.high_watermark
+        if high_watermark != read.high_watermark:
+            read.high_watermark = high_watermark
+            self.committed = True
+        leading = partition.leading
+        return leading is not None and leading.tells_watermarks and high_watermark != asked.high_watermark
 
     def _authorize(self, asked: FetchPartition) -> None:
         guard = self._handler.guard
@@ -360,9 +365,7 @@ class _Waiting:
             partition.wait_for_data(self, follower=fetch.is_follower)
         self._timer = handler.later(self, fetch.request.max_wait_ms)
         fetch.caller.connection.remembered.setdefault(_WAITING, set()).add(self)
-        if fetch.committed and any(
-            read.partition is not None and read.partition.log.log_end_offset > read.asked.fetch_offset for read in reads
-        ):
+        if fetch.committed and any(_has_more(read) for read in reads):
             # Appended after this fetch had read, and before it waited.
             self.noticed(LOOK_AGAIN)
         if fetch.held_back_ms:
@@ -403,3 +406,11 @@ class _Waiting:
         self._timer.cancel()
         for partition in self._partitions:
             partition.forget_waiter(self)
+
+
+def _has_more(read: PartitionRead) -> bool:
+    """Whether the log reaches beyond what was asked for, or is gone, which its reader must hear."""
+    partition = read.partition
+    if partition is None:
+        return False
+    return not partition.opened or partition.log.log_end_offset > read.asked.fetch_offset
