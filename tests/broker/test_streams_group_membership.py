@@ -10,6 +10,7 @@ from group_client import Member, commit, stable, with_groups
 from streams_group_client import StreamsMember, described, settle, stateful, stateless
 
 from moldau.coordinator.group.streams.statuses import Status
+from moldau.node.cluster_metrics import collect_groups
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.generated.wire.delete_groups_request import DeleteGroupsRequest
 from moldau.protocol.generated.wire.incremental_alter_configs_request import (
@@ -436,6 +437,17 @@ def test_listing_describing_and_deleting(node: SimulatedNode) -> None:
     assert (absent.error_code, absent.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group app not found.")
     assert listed(node) == []
     assert described(node, "").error_code == ErrorCode.INVALID_GROUP_ID
+
+
+def test_the_metrics_page_counts_streams_groups(node: SimulatedNode) -> None:
+    for name in "ab":
+        StreamsMember(node, name, stateless("orders")).join()
+    assert node.broker.groups is not None
+    samples = [sample for family in collect_groups(node.broker.groups) for sample in family.samples]
+    assert [(each.name, each.labels, each.value) for each in samples] == [
+        ("moldau_groups", {"type": "streams", "state": "Reconciling"}, 1),
+        ("moldau_streams_group_rebalances_total", {}, 2),
+    ]
 
 
 def test_groups_without_members_go_in_the_end(node: SimulatedNode) -> None:

@@ -101,13 +101,17 @@ def collect_controller(controller: Controller) -> Iterator[Metric]:
 
 
 def collect_groups(groups: CoordinatorRuntime[GroupShard]) -> Iterator[Metric]:
-    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     family = GaugeMetricFamily("moldau_groups", "Groups coordinated here", labels=["type", "state"])
     counts = Counter((g.type.value, g.state_name) for shard in groups.shards() for g in shard.groups.values())
     for (kind, state), count in sorted(counts.items()):
         family.add_metric([kind, state], count)
     yield family
+    rebalances = sum(shard.streams.rebalances for shard in groups.shards())
+    yield CounterMetricFamily(
+        "moldau_streams_group_rebalances", "Times that streams groups coordinated here began anew", value=rebalances
+    )
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
