@@ -108,7 +108,10 @@ class ReplicaFetchers:
         key = (partition.topic_id, partition.index)
         leader = self._leader_of.pop(key, None)
         if leader is not None:
-            self._leaders[leader].remove(key)
+            fetcher = self._leaders[leader]
+            fetcher.remove(key)
+            if fetcher.is_idle:
+                self.lost_since.pop(leader, None)
 
     def close(self) -> None:
         self.closed = True
@@ -138,6 +141,10 @@ class _LeaderFetcher:
         self._timer: Timer | None = None
 
     # ---- what is followed
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._followed
 
     def add(self, key: Key, partition: Partition) -> None:
         found = self._followed.get(key)
