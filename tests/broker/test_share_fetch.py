@@ -344,3 +344,46 @@ def test_group_name_is_required(node: SimulatedNode, topic_id: bytes) -> None:
     assert nobody.fetch(0).error_code == ErrorCode.INVALID_REQUEST
     assert nobody.acknowledge({}, epoch=1).error_code == ErrorCode.INVALID_REQUEST
     assert GROUP
+
+
+def test_those_who_wait_are_served_in_turn(node: SimulatedNode, topic_id: bytes) -> None:
+    members = joined(node, topic_id, *(f"m{number}" for number in range(20)))
+    waiting = [member.post(max_wait_ms=60_000, max_records=3, mode=1) for member in members]
+    produce(node, "t", b"x")
+    node.clock.advance(0)
+    assert [promise.done for promise in waiting] == [True] + [False] * 19
+    produce(node, "t", *([b"y"] * 10))
+    for _ in range(5):
+        node.clock.advance(0)
+    assert [promise.done for promise in waiting] == [True] * 5 + [False] * 15
+    given = [part_of(promise.value).acquired_records[0] for promise in waiting[:5]]
+    assert [(each.first_offset, each.last_offset) for each in given] == [(0, 0), (1, 3), (4, 6), (7, 9), (10, 10)]
+    members[5].client.disconnect()
+    members[0].acknowledge({0: [(0, 0, RELEASE)]})
+    node.clock.advance(0)
+    assert [promise.done for promise in waiting[5:8]] == [False, True, False]
+
+
+def test_who_was_woken_and_is_gone_does_not_keep_the_next_one_waiting(node: SimulatedNode, topic_id: bytes) -> None:
+    a, b = joined(node, topic_id, "a", "b")
+    first, second = a.post(max_wait_ms=60_000), b.post(max_wait_ms=60_000)
+    partition = node.services.partitions.get("t", 0)
+    from broker_node import batch
+
+    partition.append(memoryview(bytearray(batch(b"x"))), 1)
+    a.client.disconnect()
+    node.clock.advance(0)
+    assert not first.done
+    assert second.done
+
+
+def test_those_who_want_much_and_those_who_want_anything(node: SimulatedNode, topic_id: bytes) -> None:
+    a, b = joined(node, topic_id, "a", "b")
+    patient, eager = a.post(max_wait_ms=60_000, min_bytes=500), b.post(max_wait_ms=60_000)
+    produce(node, "t", b"x")
+    node.clock.advance(0)
+    assert eager.done
+    assert not patient.done
+    produce(node, "t", b"x" * 1000)
+    node.clock.advance(0)
+    assert patient.done

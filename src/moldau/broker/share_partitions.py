@@ -7,7 +7,7 @@ loads the stored state again. Decides also who is woken when there is something 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from moldau.broker.services import BrokerServices
@@ -19,7 +19,7 @@ from moldau.metadata.delta import ImageDelta
 from moldau.metadata.image import GROUP_RESOURCE, ClusterImage
 from moldau.ports import Pending
 from moldau.protocol.errors import ApiError, ErrorCode
-from moldau.replication.partition import Partition
+from moldau.replication.partition import LOOK_AGAIN, Partition
 from moldau.share.partition import SharePartition
 from moldau.share.sessions import PartitionKey
 
@@ -38,13 +38,24 @@ _FENCING: Final = frozenset(
 class NewsWaiter(Protocol):
     """A fetch that waits for records of a share partition to become available."""
 
+    @property
+    def is_patient(self) -> bool:
+        """Whether one record is not enough for it."""
+        ...
+
+    def heard(self, new_bytes: int) -> None: ...
+
     def look_again(self) -> None: ...
 
 
 class LedSharePartition:
-    """A share partition, and what is known of the partition it reads."""
+    """A share partition, what is known of the partition it reads, and who waits for it.
 
-    __slots__ = ("bytes_per_record", "key", "partition", "share", "waiters")
+    Of those who take whatever there is, only the first is woken, and the next when that one has taken its part: a
+    record that is appended costs the same however many members wait.
+    """
+
+    __slots__ = ("_eager", "_listening", "_patient", "bytes_per_record", "key", "partition", "share")
 
     def __init__(self, key: PartitionKey, partition: Partition, share: SharePartition) -> None:
         self.key = key
@@ -52,7 +63,68 @@ class LedSharePartition:
         self.share = share
         # Of the latest reads, to read about as much as can be given. A guess at first.
         self.bytes_per_record = 1024.0
-        self.waiters: list[NewsWaiter] = []
+        self._eager: dict[NewsWaiter, None] = {}
+        self._patient: dict[NewsWaiter, None] = {}
+        self._listening = False
+
+    def wait(self, waiter: NewsWaiter) -> None:
+        """Put a fetch at the end of the queue."""
+        queue = self._patient if waiter.is_patient else self._eager
+        queue.pop(waiter, None)
+        queue[waiter] = None
+        if not self._listening:
+            self._listening = True
+            self.partition.wait_for_data(self)
+
+    def stop_waiting(self, waiter: NewsWaiter) -> None:
+        self._eager.pop(waiter, None)
+        self._patient.pop(waiter, None)
+
+    def noticed(self, new_bytes: int) -> bool:
+        """More can be read of the partition."""
+        if not self._eager and not self._patient:
+            self._listening = False
+            return True
+        if new_bytes >= LOOK_AGAIN:
+            self.tell_all()
+            return False
+        for waiter in list(self._patient):
+            waiter.heard(new_bytes)
+        self._wake_first()
+        return False
+
+    def news(self) -> None:
+        """Records became available, or nobody will ever get any from here."""
+        if not self.share.is_active:
+            self.tell_all()
+            return
+        for waiter in list(self._patient):
+            waiter.look_again()
+        self._wake_first()
+
+    def tell_all(self) -> None:
+        for waiter in [*self._eager, *self._patient]:
+            waiter.look_again()
+
+    def pass_on(self) -> None:
+        """Somebody who was woken took what was wanted: if there is more, it is the next one's turn."""
+        share = self.share
+        if (
+            self._eager
+            and share.is_active
+            and self.partition.opened
+            and share.can_acquire()
+            and share.next_fetch_offset() < self.partition.log.high_watermark
+        ):
+            self._wake_first()
+
+    def close(self) -> None:
+        self.partition.forget_waiter(self)
+
+    def _wake_first(self) -> None:
+        for waiter in self._eager:
+            waiter.look_again()
+            return
 
 
 class SharePartitions:
@@ -101,7 +173,7 @@ class SharePartitions:
             config=lambda: self.config_of(group_id),
             clock=self._services.clock,
             store=PersistedState(self._persister(), group_id, key, partition.leader_epoch),
-            news=lambda _: _wake(led),
+            news=lambda _: None if led is None else led.news(),
         )
         led = LedSharePartition(key, partition, share)
         self._groups.setdefault(group_id, {})[key] = led
@@ -124,6 +196,7 @@ class SharePartitions:
         if not group:
             del self._groups[group_id]
         led.share.fence()
+        led.close()
 
     def drop_group(self, group_id: str) -> None:
         for key in list(self._groups.get(group_id, ())):
@@ -145,7 +218,8 @@ class SharePartitions:
         for resource_type, name in delta.configs:
             if resource_type == GROUP_RESOURCE:
                 self._configs.pop(name, None)
-                self._woken(self._groups.get(name, {}).values())
+                for led in list(self._groups.get(name, {}).values()):
+                    led.news()
         if delta.changed_partitions or delta.deleted_topics:
             changed = [
                 (group_id, key)
@@ -154,8 +228,8 @@ class SharePartitions:
                 if key.topic_id in delta.changed_partitions or key.topic_id in delta.deleted_topics
             ]
             for group_id, key in changed:
-                led = self.get(group_id, key)
-                if led is not None and not self._still_leads(led):
+                known = self.get(group_id, key)
+                if known is not None and not self._still_leads(known):
                     self.drop(group_id, key)
 
     def node_config_changed(self) -> None:
@@ -166,10 +240,6 @@ class SharePartitions:
         if hosted is None or hosted.by_index.get(led.key.partition) is not led.partition:
             return False
         return led.partition.is_leader and not led.partition.offline
-
-    def _woken(self, partitions: Iterable[LedSharePartition]) -> None:
-        for led in list(partitions):
-            _wake(led)
 
     # ---- where a group begins
 
@@ -190,11 +260,3 @@ class SharePartitions:
         if found is None or found.offset >= log.high_watermark:
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "No record is as young as the group's policy asks for.")
         return found.offset
-
-
-def _wake(led: LedSharePartition | None) -> None:
-    if led is None:
-        return
-    waiters, led.waiters = led.waiters, []
-    for waiter in waiters:
-        waiter.look_again()

@@ -203,20 +203,17 @@ class WaitingFetch:
 
     def _listen(self) -> None:
         for led in self._led:
-            if self not in led.waiters:
-                led.waiters.append(self)
-            led.partition.forget_waiter(self)
-            led.partition.wait_for_data(self)
+            led.wait(self)
 
-    def noticed(self, new_bytes: int) -> bool:
+    @property
+    def is_patient(self) -> bool:
+        return self.min_bytes > 1
+
+    def heard(self, new_bytes: int) -> None:
         """More can be read of a partition."""
-        if self._woken or self.promise.done:
-            return True
         self._available += new_bytes
-        if self._available < self.min_bytes:
-            return False
-        self.look_again()
-        return True
+        if self._available >= self.min_bytes:
+            self.look_again()
 
     def look_again(self) -> None:
         """Something may be available that was not."""
@@ -225,12 +222,12 @@ class WaitingFetch:
             self._handlers.wake(self)
 
     def look(self) -> None:
-        self._woken = False
         if self._timer is None:
             return
         if self._attempt(last_chance=False):
             self._finish()
         else:
+            self._woken = False
             self._listen()
 
     def _time_is_up(self) -> None:
@@ -248,9 +245,11 @@ class WaitingFetch:
             self._timer.cancel()
             self._timer = None
         for led in self._led:
-            led.partition.forget_waiter(self)
-            if self in led.waiters:
-                led.waiters.remove(self)
+            led.stop_waiting(self)
+        if self._woken:
+            # What it did not take is there for the next one, who was not woken because of it.
+            for led in self._led:
+                led.pass_on()
         if self._over is not None:
             self._over()
             self._over = None

@@ -191,6 +191,10 @@ class SharePartition:
 
     def reach(self, fetch_offset: int, max_records: int) -> int:
         """The last offset a fetch of so many records from `fetch_offset` could need from the log."""
+        most = self.config().share_partition_max_record_locks - self.in_flight_records
+        if most <= 0:
+            return self.end_offset
+        max_records = min(max_records, most)
         if not self._search or fetch_offset > self.end_offset:
             return fetch_offset + max_records - 1
         left = max_records
