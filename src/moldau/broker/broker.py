@@ -18,6 +18,7 @@ from moldau.broker.discovery import ApiVersionsHandler, DescribeClusterHandler, 
 from moldau.broker.fetch import FetchHandler
 from moldau.broker.fetch_session import FetchSessionCache
 from moldau.broker.forwarding import Forwarder
+from moldau.broker.no_security import security_handlers
 from moldau.broker.produce import ProduceHandler
 from moldau.broker.produce_errors import ProduceErrors
 from moldau.broker.request_metrics import RequestMetrics
@@ -131,12 +132,10 @@ class Broker:
             (
                 ApiKey.DESCRIBE_CLIENT_QUOTAS,
                 ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-                ApiKey.DESCRIBE_ACLS,
-                ApiKey.CREATE_ACLS,
-                ApiKey.DELETE_ACLS,
             ),
             self._cluster,
         )
+        router.serve(security_handlers(on_controller=False))
         router.serve_family((ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE), self._group_offsets)
         router.serve_family(
             (

@@ -1,15 +1,13 @@
-"""The cluster's quotas, credentials and access rules as far as a broker answers for them itself.
+"""The cluster's quotas and credentials as every node knows them.
 
-DescribeClientQuotas (48) and DescribeUserScramCredentials (50) read the image. DescribeAcls, CreateAcls and
-DeleteAcls (29-31) say that security is disabled while no authorizer is configured; an empty list would claim that
-nobody has access.
+DescribeClientQuotas (48) and DescribeUserScramCredentials (50) read the image.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Final, NoReturn
+from typing import Final
 
 from moldau.broker.context import Caller
 from moldau.broker.router import Handler
@@ -46,13 +44,7 @@ class ClusterHandlers:
         return {
             ApiKey.DESCRIBE_CLIENT_QUOTAS: self.describe_client_quotas,
             ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: self.describe_user_scram_credentials,
-            ApiKey.DESCRIBE_ACLS: self.security_disabled,
-            ApiKey.CREATE_ACLS: self.security_disabled,
-            ApiKey.DELETE_ACLS: self.security_disabled,
         }
-
-    def security_disabled(self, request: Any, caller: Caller) -> NoReturn:
-        raise ApiError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
 
     def describe_client_quotas(
         self, request: DescribeClientQuotasRequest, caller: Caller

@@ -12,6 +12,8 @@ from typing import Any, Final
 from moldau.broker.authorization import Operation, ResourceKind
 from moldau.broker.context import Caller, ClientConnection
 from moldau.broker.discovery import CONTROLLER_ENDPOINT, ApiVersionsHandler, DescribeClusterHandler
+from moldau.broker.envelope import open_envelope
+from moldau.broker.no_security import security_handlers
 from moldau.broker.request_metrics import RequestMetrics
 from moldau.broker.router import Handler, Outcome, Router
 from moldau.broker.services import BrokerServices, ControllerChannel
@@ -19,6 +21,8 @@ from moldau.ports import Pending
 from moldau.protocol.api import API_TABLE, ApiKey
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.generated.wire.broker_heartbeat_request import BrokerHeartbeatRequest
+from moldau.protocol.generated.wire.envelope_request import EnvelopeRequest
+from moldau.protocol.generated.wire.envelope_response import EnvelopeResponse
 
 # What the active controller decides; each is served as soon as the controller does.
 CONTROLLER_APIS: Final = (
@@ -89,7 +93,9 @@ class ControllerApi:
         )
         router.serve({key: self.decide for key in CONTROLLER_APIS if services.controller.serves(key)})
         router.serve_family((ApiKey.DESCRIBE_CONFIGS,), self._configs)
-        router.serve_family((ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS), self._cluster)
+        router.serve_family((ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,), self._cluster)
+        router.serve(security_handlers(on_controller=True))
+        router.serve({ApiKey.ENVELOPE: self._open_envelope})
         if quorum is not None:
             router.serve({key: self._quorum_handler(quorum[key]) for key in QUORUM_APIS})
         assert all("controller" in API_TABLE[key].listeners for key in router.routes), "an API in the wrong place"
@@ -112,6 +118,11 @@ class ControllerApi:
             return handler(request, caller.api_version)
 
         return handle
+
+    def _open_envelope(self, request: EnvelopeRequest, caller: Caller) -> Pending[EnvelopeResponse]:
+        if self._local.leader_id() != self.services.config.node_id:
+            raise ApiError(ErrorCode.NOT_CONTROLLER)
+        return open_envelope(self.router, request, caller)
 
     def decide(self, request: Any, caller: Caller) -> Pending[Any]:
         answer = self._local.ask(request, caller.api_version, caller.principal)
