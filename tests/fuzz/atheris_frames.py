@@ -1,4 +1,7 @@
-"""Coverage-guided fuzzing of request frames against the broker; see `atheris_runner.py` for how to run it."""
+"""Coverage-guided fuzzing of request frames against broker and controller; see `atheris_runner.py` for how to run it.
+
+The first byte of an input says which of the two it is for.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,12 @@ from tests.fuzz.atheris_runner import run
 from tests.protocol.protocol_schemas import all_cases
 
 SAMPLES = 3
+BROKER, CONTROLLER = b"\0", b"\1"
 
 
 def feed(node: FuzzNode, data: bytes) -> None:
-    node.throw(data)
+    service = node.node.controller_api if data[:1] == CONTROLLER else node.node.broker
+    node.throw(data[1:], service=service)
 
 
 def seeds() -> Iterator[bytes]:
@@ -27,12 +32,13 @@ def seeds() -> Iterator[bytes]:
     cases = {(case.name, case.version): case for case in all_cases() if case.package == "wire"}
     chance = random.Random(1)
     with FuzzNode() as node:
-        for key, low, high in served(node):
-            for version in range(low, high + 1):
-                case = cases[API_TABLE[key].request_class().__name__, version]
-                for _ in range(SAMPLES):
-                    message = node.inform(case, sample_message(case, chance), chance)
-                    yield encode_request(API_TABLE[key], version, 1, "fuzz", message)[4:]
+        for prefix, service in ((BROKER, node.node.broker), (CONTROLLER, node.node.controller_api)):
+            for key, low, high in served(service):
+                for version in range(low, high + 1):
+                    case = cases[API_TABLE[key].request_class().__name__, version]
+                    for _ in range(SAMPLES):
+                        message = node.inform(case, sample_message(case, chance), chance)
+                        yield prefix + encode_request(API_TABLE[key], version, 1, "fuzz", message)[4:]
 
 
 if __name__ == "__main__":

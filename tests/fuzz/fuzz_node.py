@@ -14,6 +14,17 @@ from moldau.ports import Pending
 from moldau.protocol.api import API_TABLE, ApiKey
 from moldau.protocol.frames import decode_response, encode_request
 from moldau.protocol.generated.wire.api_versions_request import ApiVersionsRequest
+from moldau.protocol.generated.wire.broker_heartbeat_request import BrokerHeartbeatRequest
+from moldau.protocol.generated.wire.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from moldau.protocol.generated.wire.find_coordinator_request import FindCoordinatorRequest
+from moldau.protocol.generated.wire.init_producer_id_request import InitProducerIdRequest
+from moldau.protocol.generated.wire.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
+from moldau.protocol.generated.wire.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from moldau.protocol.generated.wire.streams_group_heartbeat_request import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    Topology,
+)
 from moldau.protocol.wire import Message, ProtocolError
 from moldau.records.builder import build_batch
 from moldau.records.record import Record
@@ -40,6 +51,11 @@ TOPICS = {
     "timely": {"message.timestamp.before.max.ms": "3600000", "message.timestamp.after.max.ms": "3600000"},
 }
 PARTITIONS = 2
+# (key type, key) of what coordinators coordinate here.
+COORDINATORS = ((0, "classic"), (0, "next"), (0, "share"), (0, "streams"), (1, "txn"))
+MEMBER = "AAAAAAAAAAAAAAAAAAAAAQ"
+THROWS_PER_STEP = 200
+STEP_MS = 4000
 WORDS = ("group", "1", "retention.ms", "cleanup.policy", "compact", "range", "")
 # An answer may be larger than its request, but not without bound.
 ANSWER_BYTES_MAX = 8 << 20
@@ -70,7 +86,13 @@ class FuzzNode:
     """One node with some topics and records, and what was thrown at it."""
 
     def __init__(self) -> None:
-        self.node = SimulatedNode(num_partitions="1", max_incremental_fetch_session_cache_slots="10")
+        self.node = SimulatedNode(
+            num_partitions="1",
+            max_incremental_fetch_session_cache_slots="10",
+            offsets_topic_num_partitions="1",
+            transaction_state_log_num_partitions="1",
+            share_coordinator_state_topic_num_partitions="1",
+        )
         self.complaints = Complaints()
         quorum = self.node.quorum
         quorum.peers = quorum.peers._replace(network=Silence())
@@ -79,6 +101,69 @@ class FuzzNode:
             for name, config in TOPICS.items()
         }
         self._number = 0
+        self.words: tuple[str, ...] = (*TOPICS, *WORDS)
+        self.numbers: tuple[int, ...] = (0, 1, 2)
+        # A request may end this broker's registration; that is no reason to stop.
+        self.node.heartbeat = self._try_heartbeat  # type: ignore[method-assign]
+        self._populate()
+
+    def _try_heartbeat(self) -> None:
+        request = BrokerHeartbeatRequest(
+            broker_id=1,
+            broker_epoch=self.node.broker_epoch,
+            current_metadata_offset=self.node.services.image.offset,
+        )
+        self.node.ask(request, 1)
+
+    def _populate(self) -> None:
+        """Groups of every kind with a member, and a transactional producer: names that mean something."""
+        for key_type, key in COORDINATORS:
+            self._ask_for_long(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4)
+        protocol = JoinGroupRequestProtocol(name="range", metadata=b"\0\1\0\0\0\1\0\5plain\xff\xff\xff\xff")
+        joined = self._ask_for_long(
+            JoinGroupRequest(
+                group_id="classic",
+                session_timeout_ms=30_000,
+                rebalance_timeout_ms=30_000,
+                protocol_type="consumer",
+                protocols=[protocol],
+            ),
+            3,
+        )
+        for request in (
+            ConsumerGroupHeartbeatRequest(
+                group_id="next",
+                member_id=MEMBER,
+                rebalance_timeout_ms=30_000,
+                subscribed_topic_names=["plain"],
+                topic_partitions=[],
+            ),
+            ShareGroupHeartbeatRequest(group_id="share", member_id=MEMBER, subscribed_topic_names=["plain"]),
+            StreamsGroupHeartbeatRequest(
+                group_id="streams",
+                member_id=MEMBER,
+                rebalance_timeout_ms=30_000,
+                process_id="process",
+                topology=Topology(epoch=1, subtopologies=[Subtopology(subtopology_id="0", source_topics=["plain"])]),
+                active_tasks=[],
+                standby_tasks=[],
+                warmup_tasks=[],
+            ),
+        ):
+            if type(request).API_KEY in self.node.broker.router.routes:
+                self._ask_for_long(request, type(request).MAX_VERSION)
+        producer = self._ask_for_long(InitProducerIdRequest(transactional_id="txn", transaction_timeout_ms=60_000), 5)
+        self.words += (joined.member_id, MEMBER, *(key for _, key in COORDINATORS))
+        self.numbers += (producer.producer_id, producer.producer_id + 1)
+
+    def _ask_for_long(self, request: Any, version: int) -> Any:
+        """The answer to a request that takes some (virtual) time."""
+        answer = self.node.client.post(request, version)
+        for _ in range(100):
+            if answer.done:
+                break
+            self.node.clock.advance(100)
+        return answer.value
 
     def __enter__(self) -> FuzzNode:
         self._logger = logging.getLogger("moldau")
@@ -101,6 +186,10 @@ class FuzzNode:
         except ProtocolError:
             return "refused"
         finally:
+            self.check(frame)
+        if self._number % THROWS_PER_STEP == 0:
+            # Sessions end, transactions take too long, members are waited for in vain.
+            self.node.clock.advance(STEP_MS)
             self.check(frame)
         if isinstance(outcome, Pending) and not outcome.done:
             service.disconnected(connection)
@@ -153,13 +242,14 @@ class FuzzNode:
         if value is None:
             return None
         if kind == "string":
-            return chance.choice([*TOPICS, *WORDS, value])
+            return chance.choice([*self.words, value])
         if kind == "uuid":
             return chance.choice([*self.topic_ids.values(), bytes(16), value])
         if kind == "records":
             return sample_batch(chance)
         if kind in RANGES:
-            return chance.choice([value, 0, 1, 2, max(-1, RANGES[kind][0])])
+            low, high = RANGES[kind]
+            return chance.choice([value, max(-1, low), *(each for each in self.numbers if each <= high)])
         return value
 
 
@@ -214,9 +304,6 @@ def _sample_value(case: Case, field: dict[str, Any], chance: random.Random) -> A
     return simple[kind] if kind in simple else sample_message(case, chance, kind)
 
 
-def served(node: FuzzNode) -> list[tuple[ApiKey, int, int]]:
-    """(key, lowest, highest version) of everything a client can ask for."""
-    return [
-        (ApiKey(key), route.min_version, route.max_version)
-        for key, route in sorted(node.node.broker.router.routes.items())
-    ]
+def served(service: Any) -> list[tuple[ApiKey, int, int]]:
+    """(key, lowest, highest version) of everything that can be asked there."""
+    return [(ApiKey(key), route.min_version, route.max_version) for key, route in sorted(service.router.routes.items())]

@@ -35,7 +35,7 @@ def test_random_bytes() -> None:
 
 def test_random_bytes_behind_a_right_header() -> None:
     with FuzzNode() as node:
-        known = served(node)
+        known = served(node.node.broker)
 
         @given(api=st.sampled_from(known), seed=st.integers(0, 2**32))
         @settings(QUICK, max_examples=1500 * EFFORT)
@@ -53,8 +53,7 @@ def test_random_bytes_behind_a_right_header() -> None:
 
 def test_the_controllers_listener_as_well() -> None:
     with FuzzNode() as node:
-        routes = node.node.controller_api.router.routes
-        known = [(ApiKey(key), route.min_version, route.max_version) for key, route in sorted(routes.items())]
+        known = served(node.node.controller_api)
 
         @given(api=st.sampled_from(known), data=st.data(), seed=st.integers(0, 2**32))
         @settings(QUICK, max_examples=150 * EFFORT)
@@ -82,7 +81,7 @@ def test_a_real_nodes_port() -> None:
         for topic in ("plain", "compacted"):
             cluster.create_topic(topic, 2)
         # A request to add a controller makes the node call the address in it: not from a test.
-        known = [each for each in served(model) if each[0] != ApiKey.ADD_RAFT_VOTER]
+        known = [each for each in served(model.node.broker) if each[0] != ApiKey.ADD_RAFT_VOTER]
         throw_many(servers, model, known, CONNECTIONS)
         before = resident_bytes(cluster.pid)
         throw_many(servers, model, known, CONNECTIONS * EFFORT)

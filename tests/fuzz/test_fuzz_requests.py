@@ -20,7 +20,7 @@ MUTANTS = 12
 HEADER_BYTES = 8
 
 with FuzzNode() as _node:
-    SERVED = served(_node)
+    SERVED = served(_node.node.broker)
 CASES = {(case.name, case.version): case for case in all_cases() if case.package == "wire"}
 
 
