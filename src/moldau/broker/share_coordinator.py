@@ -19,7 +19,7 @@ from moldau.broker.topic_names import SHARE_GROUP_STATE
 from moldau.coordinator.decision import Decision
 from moldau.coordinator.runtime import CoordinatorRuntime, ShardHost
 from moldau.coordinator.share.shard import ShareShard
-from moldau.coordinator.share.state import SharePartitionKey, ShareState
+from moldau.coordinator.share.state import SharePartitionKey, ShareState, coordinating_partition
 from moldau.metadata.delta import ImageDelta
 from moldau.metadata.features import SHARE_VERSION
 from moldau.metadata.image import ClusterImage
@@ -83,16 +83,17 @@ class ShareCoordinator:
         outcomes = []
         for key, asked in parts_of(request):
             keys.append(key)
-            outcomes.append(self._answer_one(request.API_KEY, key, asked))
+            outcomes.append(self.answer_part(request.API_KEY, key, asked))
         return gather(
             outcomes,
             lambda results: api.response_of((key.topic_id, each) for key, each in zip(keys, results, strict=True)),
         )
 
-    def _answer_one(self, api_key: int, key: SharePartitionKey, asked: Any) -> Any:
+    def answer_part(self, api_key: int, key: SharePartitionKey, asked: Any) -> Any:
+        """The result of one partition of a request, or a promise of it."""
         api = SHARE_STATE_APIS[api_key]
         try:
-            host = self.runtime.host_of(key.coordinator_key)
+            host = self.runtime.host(self._index_of(key))
         except ApiError as error:
             return api.failed(key.partition, error.code, f"Unable to {api.verb}: {error.message}")
         try:
@@ -107,6 +108,10 @@ class ShareCoordinator:
                 else result
             ),
         )
+
+    def _index_of(self, key: SharePartitionKey) -> int | None:
+        topic = self._services.image.topic(SHARE_GROUP_STATE)
+        return None if topic is None or not topic.partitions else coordinating_partition(key, len(topic.partitions))
 
     def _initialize(self, host: Host, key: SharePartitionKey, asked: Any) -> Any:
         return self._write_through(host, ApiKey.INITIALIZE_SHARE_GROUP_STATE, key, lambda s: s.initialize(key, asked))

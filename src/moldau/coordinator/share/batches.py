@@ -29,12 +29,11 @@ class StateBatch(NamedTuple):
 
 def combine(before: Iterable[StateBatch], new: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
     """What both say together about the offsets from `start_offset` on: sorted, without overlaps."""
-    waiting = [batch for batch in (*before, *new) if batch.last_offset >= start_offset]
-    if start_offset != NO_START_OFFSET:
-        waiting = [
-            batch if batch.first_offset >= start_offset else batch._replace(first_offset=start_offset)
-            for batch in waiting
-        ]
+    waiting = [
+        batch if batch.first_offset >= start_offset else batch._replace(first_offset=start_offset)
+        for batch in (*before, *new)
+        if batch.last_offset >= start_offset
+    ]
     if len(waiting) < 2:
         return waiting
     heapify(waiting)

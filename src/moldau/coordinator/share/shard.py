@@ -24,10 +24,12 @@ from moldau.coordinator.share.state import (
     state_of_update,
     tombstone_record,
     update_record,
+    update_value,
 )
 from moldau.metadata.image import EMPTY_IMAGE
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.generated.share.share_snapshot_value import ShareSnapshotValue
+from moldau.protocol.generated.share.share_update_value import ShareUpdateValue
 from moldau.protocol.generated.wire.initialize_share_group_state_request import PartitionData as Initialize
 from moldau.protocol.generated.wire.write_share_group_state_request import PartitionData as Write
 
@@ -54,6 +56,8 @@ class ShareShard:
         # Where the latest snapshot of each partition is in the log, and the latest of those that ended one.
         self._snapshots: dict[SharePartitionKey, int] = {}
         self._last_snapshot = 0
+        # What the latest decision wrote, to take it over without reading it back: the value's bytes and what they say.
+        self._written: tuple[bytes | None, SharePartitionKey, ShareUpdateValue] | None = None
 
     # ---- requests
 
@@ -140,14 +144,16 @@ class ShareShard:
         batches: Sequence[StateBatch],
     ) -> CoordinatorRecord:
         if self._updates.get(key, 0) < self._updates_per_snapshot:
-            return update_record(
-                key,
+            value = update_value(
                 snapshot_epoch=state.snapshot_epoch,
                 leader_epoch=leader_epoch,
                 start_offset=start_offset,
                 delivery_complete_count=delivery_complete_count,
                 batches=combine((), batches, start_offset),
             )
+            record = update_record(key, value)
+            self._written = record[1], key, value
+            return record
         now = self._clock.now_ms()
         start_offset = state.start_offset if start_offset == NO_START_OFFSET else start_offset
         return snapshot_record(
@@ -214,10 +220,16 @@ class ShareShard:
     # ---- the runtime's calls
 
     def replay(self, offset: int, transaction: Transaction | None, key: bytes, value: bytes | None) -> None:
-        found = read_record(key, value)
-        if found is None:
-            return
-        where, said = found
+        written, self._written = self._written, None
+        where: SharePartitionKey
+        said: ShareSnapshotValue | ShareUpdateValue | None
+        if written is not None and written[0] is value:
+            _, where, said = written
+        else:
+            found = read_record(key, value)
+            if found is None:
+                return
+            where, said = found
         if said is None:
             self._forget(where, offset)
             return

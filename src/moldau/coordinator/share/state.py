@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, cast
 
 from moldau.coordinator.decision import CoordinatorRecord, record
+from moldau.coordinator.hashing import partition_for
 from moldau.coordinator.share.batches import NO_START_OFFSET, StateBatch, combine
 from moldau.protocol.coordinator_records import UnknownRecordType, decode_key, decode_value
 from moldau.protocol.generated.share.share_snapshot_key import ShareSnapshotKey
@@ -34,6 +36,12 @@ class SharePartitionKey(NamedTuple):
     def coordinator_key(self) -> str:
         """What a share coordinator is found by."""
         return f"{self.group_id}:{uuid_to_string(self.topic_id)}:{self.partition}"
+
+
+@lru_cache(maxsize=1 << 14)
+def coordinating_partition(key: SharePartitionKey, partitions: int) -> int:
+    """The partition of the share-state topic that a share partition belongs to; asked for with every write."""
+    return partition_for(key.coordinator_key, partitions)
 
 
 @dataclass(slots=True, frozen=True)
@@ -89,16 +97,15 @@ def snapshot_record(key: SharePartitionKey, state: ShareState) -> CoordinatorRec
     return record(ShareSnapshotKey(*key), value)
 
 
-def update_record(
-    key: SharePartitionKey,
+def update_value(
     *,
     snapshot_epoch: int,
     leader_epoch: int,
     start_offset: int,
     delivery_complete_count: int,
     batches: Sequence[StateBatch],
-) -> CoordinatorRecord:
-    value = ShareUpdateValue(
+) -> ShareUpdateValue:
+    return ShareUpdateValue(
         snapshot_epoch=snapshot_epoch,
         leader_epoch=leader_epoch,
         start_offset=start_offset,
@@ -113,6 +120,9 @@ def update_record(
             for batch in batches
         ],
     )
+
+
+def update_record(key: SharePartitionKey, value: ShareUpdateValue) -> CoordinatorRecord:
     return record(ShareUpdateKey(*key), value)
 
 
