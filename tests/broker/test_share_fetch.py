@@ -387,3 +387,28 @@ def test_those_who_want_much_and_those_who_want_anything(node: SimulatedNode, to
     produce(node, "t", b"x" * 1000)
     node.clock.advance(0)
     assert patient.done
+
+
+class _Allows:
+    """An authorizer that knows a few things nobody may have."""
+
+    def __init__(self, *forbidden: str) -> None:
+        self.forbidden = forbidden
+
+    def allows(self, principal: str, host: str, operation: object, kind: object, name: str) -> bool:
+        return name not in self.forbidden
+
+
+def test_permissions(node: SimulatedNode, topic_id: bytes) -> None:
+    a = joined(node, topic_id, "a")
+    produce(node, "t", b"1")
+    a.take()
+    node.services.authorizer = _Allows("t")
+    assert part_of(a.fetch()).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    refused = a.acknowledge({0: [(0, 0, ACCEPT)]})
+    assert refused.responses[0].partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    node.services.authorizer = _Allows(GROUP)
+    assert a.fetch(epoch=a.epoch).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert a.acknowledge({0: [(0, 0, ACCEPT)]}, epoch=a.epoch).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    node.services.authorizer = None
+    assert a.acknowledge({0: [(0, 0, ACCEPT)]}).responses[0].partitions[0].error_code == 0

@@ -132,6 +132,8 @@ class SharePartitions:
         self._services = services
         self._persister = persister
         self._groups: dict[str, dict[PartitionKey, LedSharePartition]] = {}
+        # The same by topic, for when the cluster changes.
+        self._of_topic: dict[bytes, set[tuple[str, PartitionKey]]] = {}
         self._configs: dict[str, GroupConfig] = {}
 
     def __iter__(self) -> Iterator[LedSharePartition]:
@@ -177,6 +179,7 @@ class SharePartitions:
         )
         led = LedSharePartition(key, partition, share)
         self._groups.setdefault(group_id, {})[key] = led
+        self._of_topic.setdefault(key.topic_id, set()).add((group_id, key))
         loaded: Pending[ApiError | None] = Pending()
 
         def finished(error: ApiError | None) -> None:
@@ -195,6 +198,10 @@ class SharePartitions:
             return
         if not group:
             del self._groups[group_id]
+        of_topic = self._of_topic[key.topic_id]
+        of_topic.discard((group_id, key))
+        if not of_topic:
+            del self._of_topic[key.topic_id]
         led.share.fence()
         led.close()
 
@@ -220,14 +227,8 @@ class SharePartitions:
                 self._configs.pop(name, None)
                 for led in list(self._groups.get(name, {}).values()):
                     led.news()
-        if delta.changed_partitions or delta.deleted_topics:
-            changed = [
-                (group_id, key)
-                for group_id, group in self._groups.items()
-                for key in group
-                if key.topic_id in delta.changed_partitions or key.topic_id in delta.deleted_topics
-            ]
-            for group_id, key in changed:
+        for topic_id in [*delta.changed_partitions, *delta.deleted_topics]:
+            for group_id, key in list(self._of_topic.get(topic_id, ())):
                 known = self.get(group_id, key)
                 if known is not None and not self._still_leads(known):
                     self.drop(group_id, key)
