@@ -25,8 +25,8 @@ from rich.table import Table
 from benchmarks.spark import stock_spark
 from moldau.records.compression import CODEC_BY_NAME
 from moldau.spark.client.settings import client_settings
-from moldau.spark.encoding import EncodingSettings
-from moldau.spark.task_writing import TaskWriter, WriteSettings
+from moldau.spark.task_writing import TaskWriter
+from moldau.spark.write_settings import EncodingSettings, WriteSettings
 from moldau.testing import Cluster
 
 OURS, STOCK = "moldau", "kafka"

@@ -28,6 +28,7 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
       <exclusions>
         <exclusion><groupId>org.apache.hadoop</groupId><artifactId>*</artifactId></exclusion>
         <exclusion><groupId>org.scala-lang</groupId><artifactId>*</artifactId></exclusion>
+        <exclusion><groupId>org.slf4j</groupId><artifactId>*</artifactId></exclusion>
       </exclusions>
     </dependency>
   </dependencies>

@@ -15,8 +15,9 @@ from moldau.records.compression import LZ4, NONE, ZSTD
 from moldau.records.record import Record, read_records
 from moldau.spark import kernels
 from moldau.spark.columns import ColumnBuilder
-from moldau.spark.encoding import EncodingSettings, ProducerIdentity, RowEncoder
+from moldau.spark.encoding import ProducerIdentity, RowEncoder
 from moldau.spark.errors import MoldauError
+from moldau.spark.write_settings import EncodingSettings
 from tests.spark.world import HEADER, SCHEMA_WITH_HEADERS
 
 some_bytes = st.none() | st.binary(max_size=300)

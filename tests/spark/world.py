@@ -10,9 +10,8 @@ import pyarrow as pa
 from moldau.spark.client.cluster import shared_cluster
 from moldau.spark.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
 from moldau.spark.client.settings import ClientSettings, client_settings
-from moldau.spark.encoding import EncodingSettings
 from moldau.spark.fetching import FetchSettings, OffsetRange, read_range
-from moldau.spark.task_writing import WriteSettings
+from moldau.spark.write_settings import EncodingSettings, WriteSettings
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 SCHEMA = pa.schema(

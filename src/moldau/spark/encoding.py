@@ -21,21 +21,10 @@ from moldau.records.batch import HEADER, HEADER_SIZE, MAGIC, TRANSACTIONAL_BIT, 
 from moldau.records.compression import compress
 from moldau.spark import kernels
 from moldau.spark.errors import MoldauError
+from moldau.spark.write_settings import EncodingSettings
 
 _NO_BYTES = np.zeros(1, dtype=np.uint8)
 _NO_ENDS = np.zeros(1, dtype=np.int32)
-
-SINK_COLUMNS = ("value", "key", "headers", "topic", "partition")
-
-
-@dataclass(slots=True, frozen=True)
-class EncodingSettings:
-    """How rows become batches."""
-
-    topic: str | None
-    codec: int
-    level: int | None
-    batch_bytes: int
 
 
 @dataclass(slots=True, frozen=True)

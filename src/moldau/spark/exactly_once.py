@@ -262,8 +262,7 @@ def _places(cluster: Cluster, settings: CommitSettings) -> int:
     """How many partitions there are to keep texts at."""
     # Asking for a group's coordinator creates the topic on a cluster that never had a group.
     cluster.coordinator(GROUP, settings.transactional_id, cluster.deadline())
-    cluster.leader(settings.decisions_topic, 0, cluster.deadline())
-    return len(cluster.topics([settings.decisions_topic])[settings.decisions_topic].leaders)
+    return cluster.partition_count(settings.decisions_topic, cluster.deadline())
 
 
 def _write_decision(cluster: Cluster, settings: CommitSettings, driver: Transaction, decision: Decision) -> None:

@@ -21,15 +21,15 @@ from moldau.protocol.generated.wire.fetch_request import FetchPartition, FetchRe
 from moldau.records.batch import CONTROL_ABORT, HEADER_SIZE, BatchError, BatchHeader, iter_batches
 from moldau.records.compression import CorruptRecords, decompress
 from moldau.records.record import read_control_records
-from moldau.spark import kernels
 from moldau.spark.client.cluster import TRANSIENT, Cluster, shared_cluster
 from moldau.spark.client.connection import Connection, Disconnected
 from moldau.spark.client.offsets import EARLIEST, READ_COMMITTED, list_offsets
 from moldau.spark.client.settings import ClientSettings
-from moldau.spark.columns import ColumnBuilder
 from moldau.spark.errors import DataLossError, MoldauError, refusal
 
 FETCH_WAIT_MS = 500
+# A length of one byte, then attributes, two deltas, two lengths and a count of a byte each.
+SMALLEST_RECORD_BYTES = 7
 # Unpacked bytes after which an Arrow batch is handed on, so that well compressed batches do not pile up.
 ARROW_BATCH_BYTES = 8 * 1024 * 1024
 
@@ -70,6 +70,9 @@ def read_range(wanted: OffsetRange, settings: FetchSettings, schema: pa.Schema) 
 
 class _RangeReader:
     def __init__(self, wanted: OffsetRange, settings: FetchSettings, schema: pa.Schema) -> None:
+        # Here and not above: the processes that plan have no use for the compiled loops.
+        from moldau.spark.columns import ColumnBuilder
+
         self._wanted = wanted
         self._settings = settings
         self._cluster: Cluster = shared_cluster(settings.client)
@@ -219,7 +222,7 @@ class _RangeReader:
                 body = self._unpack(header, records)
                 unpacked.append(body)
                 start, end = size, size + len(body)
-            if not 0 <= header.record_count <= (end - start) // kernels.SMALLEST_RECORD_BYTES:
+            if not 0 <= header.record_count <= (end - start) // SMALLEST_RECORD_BYTES:
                 raise self._corrupt(header.base_offset, f"it says it has {header.record_count} records")
             append_time = header.max_timestamp if header.is_log_append_time else -1
             table.append((start, end, header.record_count, header.base_offset, header.base_timestamp, append_time))

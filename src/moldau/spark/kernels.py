@@ -37,9 +37,6 @@ FILLED_COLUMNS = 9
 
 CORRUPT = -1
 
-# The smallest record: a length of one byte, then attributes, two deltas, two lengths and a count of a byte each.
-SMALLEST_RECORD_BYTES = 7
-
 _MAX_VARINT_BITS = 63
 _MURMUR_SEED = 0x9747B28C
 _MURMUR_MULTIPLIER = 0x5BD1E995

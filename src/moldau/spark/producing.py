@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
 
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.generated.wire.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -174,16 +173,3 @@ class BatchSender:
             for batch in again:
                 self._transmit(self._leader(batch), [batch])
                 self._drain()
-
-
-def partition_counter(cluster: Cluster) -> Any:
-    """A function that says how many partitions a topic has; asks once for each topic."""
-    known: dict[str, int] = {}
-
-    def count(topic: str) -> int:
-        if topic not in known:
-            cluster.leader(topic, 0, cluster.deadline())
-            known[topic] = len(cluster.topics([topic])[topic].leaders)
-        return known[topic]
-
-    return count

@@ -28,7 +28,6 @@ from pyspark.sql.types import (
 from moldau.records.compression import CODEC_BY_NAME
 from moldau.spark.client.settings import client_settings
 from moldau.spark.client.transactions import Transaction
-from moldau.spark.encoding import SINK_COLUMNS, EncodingSettings
 from moldau.spark.errors import MoldauError
 from moldau.spark.exactly_once import (
     CommitSettings,
@@ -41,7 +40,7 @@ from moldau.spark.exactly_once import (
     plan,
 )
 from moldau.spark.options import SINK_OPTIONS, Options
-from moldau.spark.task_writing import TaskWriter, WriteSettings
+from moldau.spark.write_settings import SINK_COLUMNS, EncodingSettings, WriteSettings
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 GUARANTEES = (EXACTLY_ONCE, AT_LEAST_ONCE)
@@ -168,6 +167,9 @@ class _Writer:
             self._plan = plan(commits)
 
     def _write(self, rows: Iterator[Any]) -> TaskDone:
+        # Here and not above: the processes that plan and commit have no use for the compiled loops.
+        from moldau.spark.task_writing import TaskWriter
+
         context = TaskContext.get()
         assert context is not None, "a task runs in Spark"
         task = context.partitionId()

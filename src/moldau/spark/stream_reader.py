@@ -45,6 +45,8 @@ class MoldauStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Under AvailableNow: where the query is to end.
         self._target: Offsets | None = None
         self._last_latest: Offsets = {}
+        # What the group was told last.
+        self._shown: Offsets = {}
         self._last_batch_at = time.monotonic()
 
     @property
@@ -72,6 +74,8 @@ class MoldauStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], read_limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         begin = from_json(start)
+        # Spark asks for the next micro-batch when the last one is done, and says so by `commit` only one later.
+        self._show_progress(dict(begin))
         available = self._available(begin)
         if isinstance(read_limit, ReadAllAvailable):
             return to_json(self._advance(available))
@@ -140,12 +144,20 @@ class MoldauStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_partition(partition, self._settings, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
+        self._show_progress(from_json(end))
+
+    def _show_progress(self, done: Offsets) -> None:
         """Tell the group how far the query has got. Others only look at it, so a failure must not end the query."""
         group = self._options.group
-        if group is None:
+        if (
+            group is None
+            or done == self._shown
+            or any(done[part] < at for part, at in self._shown.items() if part in done)
+        ):
             return
         try:
-            commit_group_offsets(self._cluster, group, from_json(end), "spark")
+            commit_group_offsets(self._cluster, group, done, "spark")
+            self._shown = done
         except MoldauError as error:
             _log.warning("The progress of the query was not committed to group '%s': %s", group, error)
 

@@ -7,29 +7,21 @@ encoded. What a task keeps in memory is bounded by that size and by the requests
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from moldau.spark import kernels
 from moldau.spark.client.cluster import shared_cluster
-from moldau.spark.client.settings import ClientSettings
 from moldau.spark.client.transactions import Transaction, add_partitions, begin, idempotent_producer
-from moldau.spark.encoding import EncodedBatch, EncodingSettings, ProducerIdentity, RowEncoder, key_and_value
+from moldau.spark.encoding import EncodedBatch, ProducerIdentity, RowEncoder, key_and_value
 from moldau.spark.errors import MoldauError
 from moldau.spark.exactly_once import CommitSettings, Plan, TaskWork, duty_of, take_task_id
-from moldau.spark.producing import BatchSender, partition_counter
+from moldau.spark.producing import BatchSender
+from moldau.spark.write_settings import WriteSettings
 
 GATHER_BYTES = 8 * 1024 * 1024
 _UINT64 = (1 << 64) - 1
-
-
-@dataclass(slots=True, frozen=True)
-class WriteSettings:
-    client: ClientSettings
-    encoding: EncodingSettings
-    delivery_timeout: float
 
 
 class TaskWriter:
@@ -94,7 +86,7 @@ class TaskWriter:
         """Send all rows; how many there were and their fingerprint."""
         name = None if transaction is None else transaction.transactional_id
         sender = BatchSender(self._cluster, name, self._settings.delivery_timeout)
-        encoder = RowEncoder(self._settings.encoding, identity, partition_counter(self._cluster), self._task)
+        encoder = RowEncoder(self._settings.encoding, identity, self._partition_count, self._task)
         known: set[tuple[str, int]] = set()
         count, print_ = 0, 0
         try:
@@ -109,6 +101,9 @@ class TaskWriter:
         finally:
             sender.close()
         return count, print_
+
+    def _partition_count(self, topic: str) -> int:
+        return self._cluster.partition_count(topic, self._cluster.deadline())
 
     def _add_partitions(
         self, transaction: Transaction, batches: list[EncodedBatch], known: set[tuple[str, int]]

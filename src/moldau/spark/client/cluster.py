@@ -188,6 +188,11 @@ class Cluster:
                     raise MoldauError(f"Partition {topic}-{partition} has no leader: is a broker down?")
                 deadline.pause()
 
+    def partition_count(self, topic: str, deadline: Deadline) -> int:
+        """How many partitions a topic has, as far as this client knows."""
+        self.leader(topic, 0, deadline)
+        return len(self._topics[topic].leaders)
+
     def forget_leader(self, topic: str) -> None:
         """Ask for the topic's leaders again before the next request."""
         self._topics.pop(topic, None)
