@@ -179,11 +179,14 @@ class _Assignment:
                     break
         left.sort(reverse=True)
         by_load = self._processes_by_load()
+        without = 0
         for task, copies in left:
             for done in range(copies):
                 if not self._copy_to_least_loaded(by_load, task):
-                    log.warning("no room for %d of %d copies of task %s_%d", copies - done, self._standbys, *task)
+                    without += copies - done
                     break
+        if without:
+            log.info("%d copies of tasks find no process of their own; more processes would help", without)
 
     def _keep_copy(self, task: Task) -> bool:
         """A copy where the task ran, or where a copy was before."""
