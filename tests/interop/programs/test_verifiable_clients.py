@@ -87,6 +87,32 @@ def test_two_consumers_read_everything_once(
     assert all(event["success"] for event in commits)
 
 
+@pytest.mark.parametrize("mode", ["sync", pytest.param("auto", marks=pytest.mark.programs)])
+def test_a_share_consumer_acknowledges_everything(
+    cluster: Cluster, tmp_path: Path, produced: dict[tuple[int, int], str], mode: str
+) -> None:
+    arguments = (
+        *("--bootstrap-server", cluster.bootstrap_servers, "--topic", "verified", "--group-id", f"share-{mode}"),
+        *("--offset-reset-strategy", "earliest", "--acknowledgement-mode", mode, "--verbose"),
+    )
+    with JavaProgram(tmp_path, "share", f"{TOOLS}.VerifiableShareConsumer", *arguments) as program:
+
+        def total(event: str, field: str) -> int:
+            return sum(int(each[field]) for each in program.events if each["name"] == event)
+
+        program.wait_until(lambda: total("offsets_acknowledged", "count") >= RECORDS)
+        events = program.events
+    acknowledged = [
+        (partition["partition"], offset)
+        for event in events
+        if event["name"] == "offsets_acknowledged"
+        for partition in event["partitions"]
+        for offset in partition["offsets"]
+    ]
+    assert sorted(acknowledged) == sorted(produced), "each record once"
+    assert all(event["success"] for event in events if event["name"] == "offsets_acknowledged")
+
+
 def committed(cluster: Cluster, group: str) -> dict[int, int]:
     wanted = [librdkafka.TopicPartition("verified", index) for index in range(PARTITIONS)]
     tool = librdkafka.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": group})
