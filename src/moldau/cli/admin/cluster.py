@@ -195,8 +195,10 @@ def describe_log_dirs(admin: Admin, brokers: Iterable[int]) -> dict[int, list[Lo
     return described
 
 
-def describe_features(admin: Admin) -> Features:
-    connection = admin.any_connection(admin.deadline())
+def describe_features(admin: Admin, node_id: int | None = None) -> Features:
+    """As any node tells them, or this one."""
+    deadline = admin.deadline()
+    connection = admin.any_connection(deadline) if node_id is None else admin.node_connection(node_id, deadline)
     names = sorted(set(connection.supported_features) | set(connection.finalized_features))
     features = [
         Feature(name, *connection.supported_features.get(name, (0, 0)), connection.finalized_features.get(name, 0))

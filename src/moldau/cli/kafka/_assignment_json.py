@@ -14,6 +14,7 @@ Partition = tuple[str, int]
 Replica = tuple[str, int, int]
 ANY_DIRECTORY = "any"
 VERSION = 1
+NOWHERE: Mapping[Replica, str] = {}
 
 H = TypeVar("H", bound=Hashable)
 
@@ -98,13 +99,13 @@ def parse_elections(text: str) -> list[Partition]:
     return found
 
 
-def format_assignment(replicas: Mapping[Partition, Sequence[int]]) -> str:
+def format_assignment(replicas: Mapping[Partition, Sequence[int]], directories: Mapping[Replica, str] = NOWHERE) -> str:
     partitions = [
         {
             "topic": topic,
             "partition": index,
             "replicas": list(replicas[topic, index]),
-            "log_dirs": [ANY_DIRECTORY] * len(replicas[topic, index]),
+            "log_dirs": [directories.get((topic, index, each), ANY_DIRECTORY) for each in replicas[topic, index]],
         }
         for topic, index in sorted(replicas)
     ]

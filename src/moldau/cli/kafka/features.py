@@ -34,7 +34,7 @@ def execute(argv: Sequence[str] | None) -> int:
     levels = {} if arguments.command == "describe" else _wanted(arguments)
     with open_admin(arguments, arguments.command_config, "features-tool") as admin:
         if arguments.command == "describe":
-            _describe(admin)
+            _describe(admin, arguments.node_id)
             return 0
         return _update(admin, arguments, levels)
 
@@ -44,7 +44,8 @@ def _parser() -> argparse.ArgumentParser:
     add_bootstrap(parser)
     parser.add_argument("--command-config", metavar="FILE", help="client settings as a properties file")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser("describe", help="show what is supported and finalised")
+    describe = commands.add_parser("describe", help="show what is supported and finalised")
+    describe.add_argument("--node-id", type=int, metavar="ID", help="as this node tells it")
     for name, text in (("upgrade", "raise features"), ("downgrade", "lower features")):
         change = commands.add_parser(name, help=text)
         change.add_argument("--release-version", metavar="RELEASE", help="the levels of this release")
@@ -64,15 +65,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _describe(admin: Admin) -> None:
+def _describe(admin: Admin, node_id: int | None) -> None:
     from moldau.cli.admin.cluster import describe_features
 
-    found = describe_features(admin)
+    found = describe_features(admin, node_id)
     for each in found.features:
         print(
-            f"Feature: {each.name}\tSupportedMinVersion: {_level(each.name, each.supported_min)}\t"
-            f"SupportedMaxVersion: {_level(each.name, each.supported_max)}\t"
-            f"FinalizedVersionLevel: {_level(each.name, each.finalized)}\t"
+            f"Feature: {each.name:<40}  SupportedMinVersion: {_level(each.name, each.supported_min):<15}  "
+            f"SupportedMaxVersion: {_level(each.name, each.supported_max):<15}  "
+            f"FinalizedVersionLevel: {_level(each.name, each.finalized):<15}  "
             f"Epoch: {found.epoch if found.epoch >= 0 else '-'}"
         )
 

@@ -71,6 +71,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def execute(argv: Sequence[str] | None) -> int:
     options = _parser().parse(argv)
     action = _check(options)
+    try:
+        _act(options, action)
+    except CliError as error:
+        # Where Kafka's tool says it, and where scripts look for it.
+        print(error.message)
+        return 1
+    return 0
+
+
+def _act(options: Options, action: str) -> None:
     controllers = options.text("bootstrap-controller") if options.has("bootstrap-controller") else None
     with open_admin(options, "reassign-partitions-tool", controllers=controllers) as admin:
         if action == "list":
@@ -80,7 +90,6 @@ def execute(argv: Sequence[str] | None) -> int:
         else:
             assignment = parse_assignment(read_file(options.text("reassignment-json-file")))
             {"execute": _execute, "verify": _verify, "cancel": _cancel}[action](admin, options, assignment)
-    return 0
 
 
 def _parser() -> OptionParser:
@@ -242,7 +251,7 @@ def _execute(admin: Admin, options: Options, assignment: Assignment) -> None:
     if missing:
         raise CliError(f"Error: Unable to find partition: {', '.join(map(partition_name, missing))}")
     concerned = {partition: current[partition] for partition in proposed}
-    print(f"Current partition replica assignment\n\n{format_assignment(concerned)}\n")
+    print(f"Current partition replica assignment\n\n{format_assignment(concerned, _directories(admin, concerned))}\n")
     print("Save this to use as the --reassignment-json-file option during rollback")
     throttle, directory_throttle = options.value("throttle"), options.value("replica-alter-log-dirs-throttle")
     if throttle >= 0 or directory_throttle >= 0:
@@ -262,6 +271,16 @@ def _execute(admin: Admin, options: Options, assignment: Assignment) -> None:
     print(f"Successfully started partition reassignment{_s(proposed)} for {names}")
     if assignment.directories:
         _move_directories(admin, assignment.directories, options.value("timeout"))
+
+
+def _directories(admin: Admin, current: Mapping[Partition, Sequence[int]]) -> dict[Replica, str]:
+    """Where these replicas are; of brokers that are not there nobody knows."""
+    from moldau.cli.admin.cluster import describe_cluster
+    from moldau.cli.admin.reassignments import replica_places
+
+    known = {each.node_id for each in describe_cluster(admin).brokers}
+    replicas = [(*partition, broker) for partition, brokers in current.items() for broker in brokers if broker in known]
+    return {replica: place.current for replica, place in replica_places(admin, replicas).items() if place.current}
 
 
 def _move_directories(admin: Admin, moves: Mapping[Replica, str], timeout_ms: int) -> None:
