@@ -10,64 +10,18 @@ from hypothesis import strategies as st
 
 from moldau.spark import exactly_once as once
 from moldau.spark.client import transactions
-from moldau.spark.client.cluster import shared_cluster
 from moldau.spark.client.offsets import READ_UNCOMMITTED
-from moldau.spark.client.transactions import Transaction
 from moldau.spark.errors import FencedError, MoldauError
-from moldau.spark.exactly_once import CommitSettings, Decision, Plan, TaskWork, decode_decision, encode_decision
+from moldau.spark.exactly_once import Decision, TaskWork, decode_decision, encode_decision
 from moldau.spark.task_writing import TaskWriter
 from moldau.testing import Cluster
-from tests.spark.world import read_values, rows, settings_for, write_settings
-
-TASKS = 2
-ROWS = 10
-
-
-class Query:
-    """A streaming query with two tasks, by hand, so that it can be stopped anywhere."""
-
-    def __init__(self, cluster: Cluster, topic: str, name: str = "query") -> None:
-        self.client = settings_for(cluster.bootstrap_servers)
-        self.cluster = shared_cluster(self.client)
-        self.topic = topic
-        self.name = name
-        self.settings = CommitSettings(self.client, f"id-{topic}", 60_000)
-
-    def values(self, batch: int, task: int) -> list[str]:
-        return [f"{batch}.{task}.{number}" for number in range(ROWS)]
-
-    def task(self, plan: Plan, batch: int, task: int) -> tuple[TaskWork | None, bool]:
-        values = self.values(batch, task)
-        writer = TaskWriter(write_settings(self.client, self.topic), task)
-        return writer.write_exactly_once(rows(values, values), self.settings, plan, self.name, batch)
-
-    def tasks(self, batch: int) -> tuple[Plan, Decision]:
-        """Plan and write a batch, up to where the driver would decide."""
-        plan = once.plan(self.settings)
-        work = [self.task(plan, batch, task)[0] for task in range(TASKS)]
-        return plan, Decision(batch, self.name, tuple(each for each in work if each is not None))
-
-    def run(self, batch: int) -> None:
-        plan = once.plan(self.settings)
-        done = [self.task(plan, batch, task) for task in range(TASKS)]
-        if not any(before for _, before in done):
-            work = tuple(each for each, _ in done if each is not None)
-            once.commit(self.settings, plan.driver, Decision(batch, self.name, work))
-
-    def decide_only(self, plan: Plan, decision: Decision) -> None:
-        once._write_decision(self.cluster, self.settings, plan.driver, decision)
-
-    def transaction(self, work: TaskWork) -> Transaction:
-        return Transaction(self.settings.task_id(work.task), work.producer_id, work.epoch)
-
-    def expect(self, batches: int) -> None:
-        expected = [value for batch in range(batches) for task in range(TASKS) for value in self.values(batch, task)]
-        assert read_values(self.client, self.topic, 3) == sorted(expected)
+from tests.spark.hand_driven import ROWS, TASKS, Query
+from tests.spark.world import read_values, rows, write_settings
 
 
 @pytest.fixture
 def query(moldau_cluster: Cluster, new_topic: Callable[..., str]) -> Query:
-    return Query(moldau_cluster, new_topic(3))
+    return Query(moldau_cluster.bootstrap_servers, new_topic(3))
 
 
 def test_batches_count_once_also_when_they_are_run_again(query: Query) -> None:
@@ -167,7 +121,7 @@ def test_checkpoints_that_do_not_fit_the_history(query: Query, moldau_cluster: C
         query.run(batch)
     with pytest.raises(MoldauError, match="the checkpoint was put back"):
         query.run(1)
-    other = Query(moldau_cluster, query.topic, "another")
+    other = Query(moldau_cluster.bootstrap_servers, query.topic, "another")
     with pytest.raises(MoldauError, match="belongs to another query"):
         other.run(3)
     query.expect(3)
@@ -175,7 +129,7 @@ def test_checkpoints_that_do_not_fit_the_history(query: Query, moldau_cluster: C
 
 def test_a_new_checkpoint_begins_anew(query: Query, moldau_cluster: Cluster) -> None:
     query.run(0)
-    again = Query(moldau_cluster, query.topic, "another")
+    again = Query(moldau_cluster.bootstrap_servers, query.topic, "another")
     again.run(0)
     assert len(read_values(query.client, query.topic, 3)) == 2 * TASKS * ROWS
 

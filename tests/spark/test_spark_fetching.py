@@ -126,3 +126,17 @@ def test_a_restart_of_the_node_in_the_middle_of_a_range_is_survived() -> None:
         for batch in batches:
             found += batch.column("offset").to_pylist()
         assert found == list(range(5000))
+
+
+def test_a_damaged_batch_is_an_error_and_not_a_gap() -> None:
+    with Cluster() as cluster:
+        cluster.create_topic("t")
+        produce(cluster, "t", ["first"])
+        produce(cluster, "t", ["to be damaged"])
+        cluster.stop()
+        (segment,) = cluster.data_dir.glob("**/t-0/00000000000000000000.log")
+        segment.write_bytes(segment.read_bytes().replace(b"to be damaged", b"to be damagex"))
+        cluster.start()
+        client = settings_for(cluster.bootstrap_servers)
+        with pytest.raises(MoldauError, match=r"offset 1 is corrupt: its checksum does not match"):
+            list(read_range(OffsetRange("t", 0, 0, 2), fetch_settings(client), SCHEMA))

@@ -17,7 +17,9 @@ from moldau.spark.client.offsets import group_offsets
 from moldau.testing import Cluster
 from tests.spark.world import read_values, settings_for
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
+
+START_ATTEMPTS = 5
 
 
 class Session:
@@ -38,12 +40,23 @@ class Session:
     def copy(self, frame: Any, topic: str, checkpoint: Path, **options: str) -> Any:
         """Run a stream into a topic until nothing is left to read."""
         writer = frame.writeStream.format("moldau").options(**self.servers, topic=topic, **options)
-        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        return run_to_end(writer.option("checkpointLocation", str(checkpoint)))
+
+
+def run_to_end(writer: Any) -> Any:
+    """Run a query until nothing is left to read. Spark gives a Python process ten seconds to start, which can be too
+    little on a busy machine: such a query is started again, as its user would do."""
+    for attempts_left in reversed(range(START_ATTEMPTS)):
+        query = writer.trigger(availableNow=True).start()
         try:
             assert query.awaitTermination(300), "the query did not end"
+            return query
+        except Exception as error:
+            if "failed to connect back" not in str(error) or not attempts_left:
+                raise
         finally:
             query.stop()
-        return query
+    raise AssertionError("unreachable")
 
 
 @pytest.fixture
@@ -177,8 +190,7 @@ def test_updates_are_written_exactly_once_through_each_batch(
         upserts = counts.selectExpr("topic as key", "cast(count as string) as value")
         writer = upserts.writeStream.outputMode("update").option("checkpointLocation", str(tmp_path / "checkpoint"))
         write = each_batch(topic=target, transactionalId=f"upserts-{target}", **session.servers)
-        query = writer.foreachBatch(write).trigger(availableNow=True).start()
-        assert query.awaitTermination(300)
+        run_to_end(writer.foreachBatch(write))
 
     run()
     assert read_values(session.client, target, 1) == ["10"]
