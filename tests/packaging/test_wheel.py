@@ -62,7 +62,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"moldau"}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"moldau", "pyspark_moldau"}
     assert "moldau/py.typed" in names
     assert [name for name in names if name.endswith("/licenses/LICENSE")]
     assert not [name for name in names if name.endswith(".pyc")]
