@@ -108,7 +108,7 @@ def collect_groups(groups: CoordinatorRuntime[GroupShard]) -> Iterator[Metric]:
     for (kind, state), count in sorted(counts.items()):
         family.add_metric([kind, state], count)
     yield family
-    rebalances = sum(shard.streams.rebalances for shard in groups.shards())
+    rebalances = sum(shard.streams_rebalances for shard in groups.shards())
     yield CounterMetricFamily(
         "moldau_streams_group_rebalances", "Times that streams groups coordinated here began anew", value=rebalances
     )

@@ -26,12 +26,13 @@ from moldau.coordinator.group.offset_records import LEGACY_OFFSET_COMMIT, OFFSET
 from moldau.coordinator.group.offset_store import OffsetStore
 from moldau.coordinator.group.overview import GroupOverview
 from moldau.coordinator.group.share.groups import ShareGroups
-from moldau.coordinator.group.streams.groups import StreamsGroups
+from moldau.coordinator.group.streams import RECORD_TYPES as STREAMS_RECORDS
 from moldau.metadata.image import EMPTY_IMAGE
 from moldau.ports import Clock
 from moldau.protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
+    from moldau.coordinator.group.streams.groups import StreamsGroups
     from moldau.coordinator.runtime import ShardHost
     from moldau.metadata.delta import ImageDelta
     from moldau.metadata.image import ClusterImage
@@ -57,15 +58,29 @@ class GroupShard:
         self.classic = ClassicGroups(self)
         self.consumer = ConsumerGroups(self)
         self.share = ShareGroups(self)
-        self.streams = StreamsGroups(self)
+        self._streams: StreamsGroups | None = None
         self._replays: Mapping[int, Replay] = {
             LEGACY_OFFSET_COMMIT: self._replay_offset,
             OFFSET_COMMIT: self._replay_offset,
             GROUP_METADATA: self.classic.replay,
             **dict.fromkeys(self.consumer.replays.types, self.consumer.replays.replay),
             **dict.fromkeys(self.share.replays.types, self.share.replays.replay),
-            **dict.fromkeys(self.streams.replays.types, self.streams.replays.replay),
+            **dict.fromkeys(STREAMS_RECORDS, self._replay_streams),
         }
+
+    @property
+    def streams(self) -> StreamsGroups:
+        """Loaded with the first streams group: few clusters have any."""
+        streams = self._streams
+        if streams is None:
+            from moldau.coordinator.group.streams.groups import StreamsGroups
+
+            streams = self._streams = StreamsGroups(self)
+        return streams
+
+    @property
+    def streams_rebalances(self) -> int:
+        return 0 if self._streams is None else self._streams.rebalances
 
     def group(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
@@ -96,6 +111,9 @@ class GroupShard:
         if value is not None and group_id not in self.groups:
             self.groups[group_id] = ClassicGroup(group_id, self.clock.now_ms())
 
+    def _replay_streams(self, offset: int, transaction: Transaction | None, key: bytes, value: bytes | None) -> None:
+        self.streams.replays.replay(offset, transaction, key, value)
+
     def end_transaction(self, transaction: Transaction, committed: bool) -> None:
         self.offsets.end_transaction(transaction.producer_id, committed)
 
@@ -104,7 +122,8 @@ class GroupShard:
         self.classic.loaded()
         self.consumer.loaded()
         self.share.loaded()
-        self.streams.loaded()
+        if self._streams is not None:
+            self._streams.loaded()
         self.expiry.start()
 
     def unloaded(self) -> None:
@@ -115,7 +134,8 @@ class GroupShard:
         self.image = image
         self.consumer.image_published(delta, image)
         self.share.image_published(delta, image)
-        self.streams.image_published(delta, image)
+        if self._streams is not None:
+            self._streams.image_published(delta, image)
         if delta.deleted_topics:
             deleted = list(delta.deleted_topics.values())
             self.host.perform(lambda: self.expiry.topics_deleted(deleted))

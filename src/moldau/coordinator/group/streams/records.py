@@ -41,15 +41,6 @@ from moldau.protocol.generated.group.streams_group_target_assignment_metadata_va
 )
 from moldau.protocol.generated.group.streams_group_topology_key import StreamsGroupTopologyKey
 
-# Types of records, as the first two bytes of their keys.
-GROUP_METADATA: Final = 17
-MEMBER_METADATA: Final = 19
-TARGET_METADATA: Final = 20
-TARGET_MEMBER: Final = 21
-CURRENT_ASSIGNMENT: Final = 22
-TOPOLOGY: Final = 23
-
-
 # ---- the group
 
 

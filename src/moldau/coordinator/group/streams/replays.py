@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from moldau.coordinator.decision import Transaction
+from moldau.coordinator.group import streams as types
 from moldau.coordinator.group.streams import records
 from moldau.coordinator.group.streams.group import NO_TIME, StreamsGroup
 from moldau.coordinator.group.streams.member import StreamsMember, UserEndpoint
@@ -29,17 +30,13 @@ class Replays:
         self._groups = groups
         # By type of record: what a value does, and what a tombstone does.
         self._take_over: Mapping[int, tuple[Callable[[Any, Any], None], Callable[[Any, StreamsGroup], None]]] = {
-            records.GROUP_METADATA: (self._epoch, self._no_group),
-            records.TOPOLOGY: (self._topology, self._no_topology),
-            records.MEMBER_METADATA: (self._member, self._no_member),
-            records.TARGET_METADATA: (self._target_epoch, self._no_target_epoch),
-            records.TARGET_MEMBER: (self._target, self._no_target),
-            records.CURRENT_ASSIGNMENT: (self._current, self._no_current),
+            types.GROUP_METADATA: (self._epoch, self._no_group),
+            types.TOPOLOGY: (self._topology, self._no_topology),
+            types.MEMBER_METADATA: (self._member, self._no_member),
+            types.TARGET_METADATA: (self._target_epoch, self._no_target_epoch),
+            types.TARGET_MEMBER: (self._target, self._no_target),
+            types.CURRENT_ASSIGNMENT: (self._current, self._no_current),
         }
-
-    @property
-    def types(self) -> list[int]:
-        return list(self._take_over)
 
     def replay(self, offset: int, transaction: Transaction | None, key: bytes, value: bytes | None) -> None:
         kind = int.from_bytes(key[:2], "big")
