@@ -1,6 +1,6 @@
-"""How Moldau carries size: ten thousand partitions on a node, and a topic of 50 GB beside one of 50 MB.
+"""How Moldau carries size: ten thousand partitions, a topic of 50 GB beside one of 50 MB, a million committed offsets.
 
-    python -m benchmarks.scale [partitions] [topic] [--check] [--record]
+    python -m benchmarks.scale [partitions] [topic] [groups] [--check] [--record]
 
 Prints a table; with --check ends with 1 when a bar is missed. Apache Kafka has no part in it: the bars are absolute.
 """
@@ -27,6 +27,7 @@ from benchmarks.brokers import BrokerFailed, MoldauBroker, compile_moldau
 from benchmarks.report import figure
 from benchmarks.results import round_figure
 from benchmarks.rows import clients
+from benchmarks.scale_groups import many_groups
 from benchmarks.sparse_log import SECOND_MS, SparseLog, write_sparse_log
 from benchmarks.target import Target, wait_for_topic
 from benchmarks.wire import Connection
@@ -235,7 +236,7 @@ def _forget_pages(each: SizedTopic) -> None:
         os.close(file)
 
 
-PARTS = {"partitions": many_partitions, "topic": large_topic}
+PARTS = {"partitions": many_partitions, "topic": large_topic, "groups": many_groups}
 
 
 def main() -> int:

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
+from collections.abc import Iterable
 
 from moldau.protocol.codec import decode, encode
 from moldau.protocol.generated.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from moldau.protocol.generated.wire.fetch_response import FetchResponse
+from moldau.protocol.generated.wire.find_coordinator_request import FindCoordinatorRequest
+from moldau.protocol.generated.wire.find_coordinator_response import FindCoordinatorResponse
 from moldau.protocol.generated.wire.list_offsets_request import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
 from moldau.protocol.generated.wire.list_offsets_response import ListOffsetsResponse
+from moldau.protocol.generated.wire.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from moldau.protocol.generated.wire.offset_commit_response import OffsetCommitResponse
+from moldau.protocol.generated.wire.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestTopic
+from moldau.protocol.generated.wire.offset_fetch_response import OffsetFetchResponse
 from moldau.protocol.wire import WireMessage
 
 # The last versions with plain headers, which need no tagged fields.
 FETCH_VERSION, LIST_OFFSETS_VERSION = 11, 5
+COORDINATOR_VERSION, COMMIT_VERSION, OFFSET_VERSION = 2, 7, 5
 TIMEOUT_SECONDS = 30.0
 
 
@@ -51,6 +64,48 @@ class Connection:
         if found.error_code:
             raise RuntimeError(f"no offset at {timestamp} of {topic}: error {found.error_code}")
         return found.offset
+
+    # ---- offsets of groups without members
+
+    def await_group_coordinator(self, group: str) -> None:
+        request = FindCoordinatorRequest(key=group, key_type=0)
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while True:
+            answer = decode(FindCoordinatorResponse, self._ask(request, COORDINATOR_VERSION), COORDINATOR_VERSION)
+            if not answer.error_code:
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError("there is no group coordinator")
+            time.sleep(0.05)
+
+    def commit(self, group: str, topic: str, partitions: Iterable[int], offset: int) -> None:
+        committed = [
+            OffsetCommitRequestPartition(partition_index=each, committed_offset=offset, committed_metadata="")
+            for each in partitions
+        ]
+        request = OffsetCommitRequest(
+            group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=committed)]
+        )
+        answer = decode(OffsetCommitResponse, self._ask(request, COMMIT_VERSION), COMMIT_VERSION)
+        for each in answer.topics[0].partitions:
+            if each.error_code:
+                raise RuntimeError(f"{group} cannot commit: error {each.error_code}")
+
+    def await_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """Until the coordinator has loaded the group; its offset must be this one."""
+        wanted = [OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])]
+        request = OffsetFetchRequest(group_id=group, topics=wanted)
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while True:
+            answer = decode(OffsetFetchResponse, self._ask(request, OFFSET_VERSION), OFFSET_VERSION)
+            if not answer.error_code:
+                break
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the offsets of {group} are not there: error {answer.error_code}")
+            time.sleep(0.005)
+        found = answer.topics[0].partitions[0].committed_offset
+        if found != offset:
+            raise RuntimeError(f"{group} committed {offset}, and finds {found}")
 
     def _ask(self, request: WireMessage, version: int) -> memoryview:
         header = struct.pack(">hhih", request.API_KEY, version, 1, -1)
