@@ -1,4 +1,4 @@
-"""A cluster of three under load, broken in several ways; `python -m tests.faults.cluster_run` does all of it for long."""
+"""A cluster of three under load, broken in several ways; `tests.faults.cluster_run` does it for long."""
 
 from __future__ import annotations
 
