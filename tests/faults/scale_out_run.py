@@ -44,6 +44,8 @@ class Report:
     acknowledged: int = 0
     read: int = 0
     longest_pause_seconds: float = 0.0
+    """The longest time without an acknowledgement."""
+    pause_of_step: float = 0.0
     errors: list[str] = field(default_factory=list)
     steps: list[tuple[str, float]] = field(default_factory=list)
 
@@ -59,12 +61,15 @@ class Load:
         self._written = [0] * partitions
         self._acknowledged: list[list[int]] = [[] for _ in range(partitions)]
         self._read: list[list[int]] = [[] for _ in range(partitions)]
-        self._last_ack = time.monotonic()
+        self._last_ack = 0.0
         self._threads = [threading.Thread(target=self._produce), threading.Thread(target=self._consume)]
 
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not self._last_ack and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def stop(self) -> None:
         self._stop.set()
@@ -101,7 +106,9 @@ class Load:
             self._report.errors.append(f"not acknowledged: {error}")
             return
         now = time.monotonic()
-        self._report.longest_pause_seconds = max(self._report.longest_pause_seconds, now - self._last_ack)
+        report = self._report
+        report.pause_of_step = max(report.pause_of_step, now - (self._last_ack or now))
+        report.longest_pause_seconds = max(report.longest_pause_seconds, report.pause_of_step)
         self._last_ack = now
         self._acknowledged[message.partition()].append(int(message.value()))
 
@@ -198,10 +205,11 @@ class ScaleOut:
     @contextmanager
     def _step(self, what: str) -> Iterator[None]:
         began = time.monotonic()
+        self.report.pause_of_step = 0.0
         yield
         took = time.monotonic() - began
         self.report.steps.append((what, took))
-        self._say(f"{took:6.1f} s  {what}")
+        self._say(f"{took:6.1f} s  {what} (longest time without an acknowledgement {self.report.pause_of_step:.2f} s)")
 
     def _admin(self, cluster: NodeCluster) -> Admin:
         return Admin(_servers(cluster), {}, patient=True)
