@@ -313,7 +313,7 @@ def answer_before_metadata_is_committed(put: Put) -> None:
 
 @bug
 def acknowledge_offsets_before_they_are_committed(put: Put) -> None:
-    def when_committed(self: Any, host: Any, response: Any, done: Any) -> Any:
+    def when_committed(self: Any, host: Any, response: Any, done: Any, **_: Any) -> Any:
         if done is not None:
             done(None)
         return response
@@ -366,7 +366,12 @@ def write_markers_the_other_way_round(put: Put) -> None:
 @bug
 def take_writes_of_zombies(put: Put) -> None:
     """A producer that was fenced may go on in its transaction."""
-    put(transaction_partitions, "_check", lambda current, producer: current)
+    real = transaction_partitions._check
+
+    def check(current: Any, producer: Any) -> Any:
+        return real(current, producer if current is None else producer._replace(epoch=current.epoch))
+
+    put(transaction_partitions, "_check", check)
     put(ProducerState, "_check_epoch", lambda self, entry, epoch: None)
 
 

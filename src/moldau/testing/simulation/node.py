@@ -167,7 +167,7 @@ def settings(node_id: int, role: str, voters: tuple[int, ...], overrides: tuple[
             "broker.session.timeout.ms": "1000",
             "broker.heartbeat.interval.ms": "300",
             "request.timeout.ms": "1500",
-            "replica.lag.time.max.ms": "800",
+            "replica.lag.time.max.ms": "450",
             "replica.fetch.backoff.ms": "100",
             "replica.fetch.wait.max.ms": "300",
             "replica.high.watermark.checkpoint.interval.ms": "1000",

@@ -59,7 +59,7 @@ class Scenario:
         self._start()
         self._begin_clients()
         for _ in range(self.rounds):
-            world.run(self.random.choice((5, 20, 60, 150, 400)))
+            world.run(self.random.choice((5, 20, 60, 150, 400, 700)))
             self.faults.act()
             if self.random.random() < 0.1:
                 self._crash_client()
@@ -125,8 +125,24 @@ class Scenario:
         """Producers are left alone: what they have acknowledged is what is judged."""
         mortal = [*self.readers, *self.writers, *self.copiers, *self.members]
         client = self.random.choice(mortal)
+        if isinstance(client, TransactionalWriter | Copier) and self.random.random() < 0.6:
+            if client.is_zombie:
+                return
+            self._replace(client)
+            return
         self.world.tell(f"client {client.name} crashes and begins anew")
         client.crash()
+
+    def _replace(self, client: TransactionalWriter | Copier) -> None:
+        """A second process takes over, while the first one is still there."""
+        self.world.tell(f"client {client.name} is taken for dead and replaced, but lives")
+        successor = client.successor()
+        if isinstance(successor, Copier):
+            self.copiers.append(successor)
+        else:
+            self.writers.append(successor)
+        self.world.clients.append(successor)
+        successor.start()
 
     # ---- the end
 

@@ -38,8 +38,11 @@ _RETRY = frozenset({*NO_COORDINATOR, *TRY_AGAIN, ErrorCode.CONCURRENT_TRANSACTIO
 
 
 class TransactionalClient(OffsetClient):
-    def __init__(self, world: Simulation, name: str, *, old: bool) -> None:
+    def __init__(self, world: Simulation, name: str, transactional_id: str, *, old: bool) -> None:
         super().__init__(world, name)
+        self.transactional_id = transactional_id
+        # Another process has taken over its id: once it notices, it ends.
+        self.is_zombie = False
         self._old = old
         self._producer_id = -1
         self._epoch = -1
@@ -48,9 +51,9 @@ class TransactionalClient(OffsetClient):
 
     def begin_anew(self) -> Script:
         """A new epoch: whatever was open is aborted, whoever had the id before is fenced."""
-        request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=TIMEOUT_MS)
+        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=TIMEOUT_MS)
         while True:
-            answer = yield from self.ask_coordinator(TRANSACTION, self.name, request, 4)
+            answer = yield from self.ask_coordinator(TRANSACTION, self.transactional_id, request, 4)
             if not isinstance(answer, Unreachable):
                 if answer.error_code == ErrorCode.NONE:
                     self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
@@ -58,7 +61,7 @@ class TransactionalClient(OffsetClient):
                     self._added.clear()
                     return
                 if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
-                    self.forget_coordinator(TRANSACTION, self.name)
+                    self.forget_coordinator(TRANSACTION, self.transactional_id)
             yield from self.rest()
 
     def write(self, place: Place, values: list[bytes]) -> Script:
@@ -76,7 +79,9 @@ class TransactionalClient(OffsetClient):
         batch = builder.build()
         for _ in range(ATTEMPTS_MAX):
             address, _ = yield from self.leader_of(topic, index)
-            request = produce_request(topic, self.topic_ids[topic], index, batch, transactional_id=self.name)
+            request = produce_request(
+                topic, self.topic_ids[topic], index, batch, transactional_id=self.transactional_id
+            )
             answer = yield from self.ask(address, request, 11 if self._old else 13)
             if not isinstance(answer, Unreachable):
                 code = error_code(answer.responses[0].partition_responses[0].error_code)
@@ -93,13 +98,17 @@ class TransactionalClient(OffsetClient):
         if place in self._added:
             return True
         request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.name,
+            v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self._producer_id,
             v3_and_below_producer_epoch=self._epoch,
             v3_and_below_topics=[AddPartitionsToTxnTopic(name=place[0], partitions=[place[1]])],
         )
         added = yield from self._persist(
-            TRANSACTION, self.name, request, 3, lambda answer: _first_code(answer.results_by_topic_v3_and_below)
+            TRANSACTION,
+            self.transactional_id,
+            request,
+            3,
+            lambda answer: _first_code(answer.results_by_topic_v3_and_below),
         )
         if added:
             self._added.add(place)
@@ -109,17 +118,19 @@ class TransactionalClient(OffsetClient):
         """Make a group's offset part of the open transaction; whether it is."""
         if self._old:
             adding = AddOffsetsToTxnRequest(
-                transactional_id=self.name,
+                transactional_id=self.transactional_id,
                 producer_id=self._producer_id,
                 producer_epoch=self._epoch,
                 group_id=group,
             )
-            added = yield from self._persist(TRANSACTION, self.name, adding, 3, lambda answer: answer.error_code)
+            added = yield from self._persist(
+                TRANSACTION, self.transactional_id, adding, 3, lambda answer: answer.error_code
+            )
             if not added:
                 return False
         partition = TxnOffsetCommitRequestPartition(partition_index=place[1], committed_offset=offset)
         request = TxnOffsetCommitRequest(
-            transactional_id=self.name,
+            transactional_id=self.transactional_id,
             group_id=group,
             producer_id=self._producer_id,
             producer_epoch=self._epoch,
@@ -149,13 +160,13 @@ class TransactionalClient(OffsetClient):
     def end(self, *, commit: bool) -> Script:
         """End the transaction; whether it ended so. None: nobody knows, and the producer must begin anew."""
         request = EndTxnRequest(
-            transactional_id=self.name,
+            transactional_id=self.transactional_id,
             producer_id=self._producer_id,
             producer_epoch=self._epoch,
             committed=commit,
         )
         for _ in range(ATTEMPTS_MAX):
-            answer = yield from self.ask_coordinator(TRANSACTION, self.name, request, 3 if self._old else 5)
+            answer = yield from self.ask_coordinator(TRANSACTION, self.transactional_id, request, 3 if self._old else 5)
             if isinstance(answer, Unreachable):
                 if self._old:
                     return None
@@ -170,7 +181,7 @@ class TransactionalClient(OffsetClient):
                 if code not in _RETRY:
                     return None
                 if code is not ErrorCode.CONCURRENT_TRANSACTIONS:
-                    self.forget_coordinator(TRANSACTION, self.name)
+                    self.forget_coordinator(TRANSACTION, self.transactional_id)
             yield from self.rest()
         return None
 
@@ -178,17 +189,40 @@ class TransactionalClient(OffsetClient):
 class TransactionalWriter(TransactionalClient):
     """Writes to several partitions in one transaction, and commits it or not."""
 
-    def __init__(self, world: Simulation, name: str, places: list[Place], transactions: int, *, old: bool) -> None:
-        super().__init__(world, name, old=old)
+    def __init__(
+        self,
+        world: Simulation,
+        name: str,
+        places: list[Place],
+        transactions: int,
+        *,
+        old: bool,
+        transactional_id: str = "",
+    ) -> None:
+        super().__init__(world, name, transactional_id or name, old=old)
         self._places = places
         self.wanted = transactions
         self._number = 0
+
+    def successor(self) -> TransactionalWriter:
+        """Another process with the same id; this one does not know of it yet."""
+        self.is_zombie = True
+        return TransactionalWriter(
+            self.world,
+            f"{self.name}+",
+            self._places,
+            self.wanted,
+            old=self._old,
+            transactional_id=self.transactional_id,
+        )
 
     def run(self) -> Script:
         yield from self.begin_anew()
         while self.wanted > 0:
             self.wanted -= 1
             if not (yield from self._transaction()):
+                if self.is_zombie:
+                    return
                 yield from self.begin_anew()
             yield from self.sleep(int(self.random.random() * self.world.pace_ms))
 
@@ -215,19 +249,28 @@ class TransactionalWriter(TransactionalClient):
 class Copier(TransactionalClient):
     """Copies what is stable of one partition into another; offset and copies are one transaction."""
 
-    def __init__(self, world: Simulation, name: str, source: Place, target: Place, *, old: bool) -> None:
-        super().__init__(world, name, old=old)
+    def __init__(
+        self, world: Simulation, name: str, source: Place, target: Place, *, old: bool, transactional_id: str = ""
+    ) -> None:
+        super().__init__(world, name, transactional_id or name, old=old)
         self.source = source
         self.target = target
-        self.group = f"{name}-group"
+        self.group = f"{self.transactional_id}-group"
         # Where it may end; None while there is no end.
         self.until: int | None = None
-        world.history.copies.append((self.group, source, target))
+        if name == self.transactional_id:
+            world.history.copies.append((self.group, source, target))
+
+    def successor(self) -> Copier:
+        """Another process with the same id; this one does not know of it yet."""
+        self.is_zombie = True
+        name = f"{self.name}+"
+        return Copier(self.world, name, self.source, self.target, old=self._old, transactional_id=self.transactional_id)
 
     def run(self) -> Script:
         while True:
             yield from self.begin_anew()
-            if (yield from self._copy()):
+            if (yield from self._copy()) or self.is_zombie:
                 return
 
     def _copy(self) -> Script:

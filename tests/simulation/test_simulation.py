@@ -1,0 +1,73 @@
+"""Seeds that must pass, the same seed twice, and the stories of seeds that fail."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from moldau.cli.commands.simulate import simulate
+from moldau.testing.simulation.faults import FAULTS
+from moldau.testing.simulation.runner import run_seed, run_seeds
+from moldau.testing.simulation.scenario import WORKLOADS
+
+from .planted import planted
+
+SEEDS = int(os.environ.get("MOLDAU_SIMULATION_SEEDS", "40"))
+FIRST_SEED = int(os.environ.get("MOLDAU_SIMULATION_FIRST_SEED", "0"))
+
+
+def test_seeds_pass() -> None:
+    """More of them: MOLDAU_SIMULATION_SEEDS=1000, or `moldau simulate --seeds 1000 --processes 2`."""
+    failed = [
+        f"seed {outcome.seed}: {outcome.failure}\n" + "\n".join(outcome.story[-40:])
+        for outcome in run_seeds(range(FIRST_SEED, FIRST_SEED + SEEDS), processes=os.cpu_count() or 1)
+        if outcome.failure is not None
+    ]
+    assert not failed, "\n\n".join(failed)
+
+
+@pytest.mark.parametrize("seed", [3, 8, 21])
+def test_the_same_seed_is_the_same_story(seed: int) -> None:
+    once, again = run_seed(seed), run_seed(seed)
+    assert (once.trace, once.events, once.story) == (again.trace, again.events, again.story)
+    # Telling what the nodes log changes nothing of what happens.
+    assert run_seed(seed, tell=True).trace == once.trace
+
+
+def test_other_seeds_are_other_stories() -> None:
+    assert run_seed(3).trace != run_seed(4).trace
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_every_kind_of_client_gets_along_without_trouble(workload: str) -> None:
+    outcome = run_seed(1, faults=(), workloads=("idempotent", workload))
+    assert outcome.failure is None, outcome.failure
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_kind_of_trouble_alone(fault: str) -> None:
+    outcome = run_seed(2, faults=(fault,), workloads=("idempotent",))
+    assert outcome.failure is None, outcome.failure
+
+
+def test_a_failing_seed_tells_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    with planted("commit-what-the-leader-alone-has"):
+        result = CliRunner().invoke(simulate, ["--seed", "0"], standalone_mode=False)
+        many = CliRunner().invoke(simulate, ["--seed", "0", "--seeds", "2"], standalone_mode=False)
+    assert result.return_value == 1
+    assert "3 nodes are up" in result.output
+    assert "is led by n" in result.output
+    assert "BROKEN: " in result.output
+    assert "is committed, but" in result.output or "called committed" in result.output
+    assert many.return_value == 1
+    assert "moldau simulate --seed 0" in many.output
+
+
+def test_what_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    result = CliRunner().invoke(simulate, ["--faults", "earthquake"])
+    assert result.exit_code != 0
+    assert "earthquake" in result.output
