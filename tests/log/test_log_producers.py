@@ -206,6 +206,24 @@ def test_writing_outside_of_an_open_transaction_is_refused() -> None:
     append(w, 1, 1)
 
 
+@pytest.mark.parametrize("how", ["cut", "reopened"])
+def test_a_copied_abort_is_found_although_producers_were_forgotten(how: str) -> None:
+    """What producers did is found out anew after a cut or a start; the abort that comes next is not known by then."""
+    leader, follower = world(), world()
+    append(leader, 1, 0, transactional=True)
+    mark(leader, 1, committed=False)
+    copied = bytes(leader.log.read(0, 1 << 20, max_offset=2).records)
+    size = len(leader.log.read(0, 1, max_offset=1, min_one_message=True).records)
+    follower.log.append_as_follower(copied[:size], 0)
+    if how == "cut":
+        mark(follower, 1, committed=False)
+        follower.log.truncate_to(1)
+    else:
+        follower.reopen()
+    follower.log.append_as_follower(copied[size:], 0)
+    assert follower.log.collect_aborted(0, 2) == [(1, 0)]
+
+
 def test_markers_are_fenced() -> None:
     w = world()
     append(w, 1, 0, epoch=2, transactional=True)

@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 def append_replicated(log: PartitionLog, records: memoryview, leader_epoch: int) -> AppendInfo | None:
     """Offsets and epochs stay as they are; None when no whole batch of a known epoch came."""
     batches = _check_replicated(log, records, _batches(log, records), leader_epoch)
-    return _Writer(log, records, assign=False).write(batches) if batches else None
+    if not batches:
+        return None
+    if any(header.has_producer_id for header in batches):
+        # Found out before the batches are in the log: read back with it, an abort among them would count as known.
+        _ = log.producers
+    return _Writer(log, records, assign=False).write(batches)
 
 
 def append_own(
