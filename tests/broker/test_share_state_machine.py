@@ -34,11 +34,14 @@ class ShareStates(RuleBasedStateMachine):
         self.node = with_share_state(
             **{
                 "share.coordinator.snapshot.update.records.per.snapshot": "3",
+                # So that what is gone stays gone.
+                "log.flush.start.offset.checkpoint.interval.ms": "50",
                 "share.coordinator.state.topic.prune.interval.ms": "1000",
                 "share.coordinator.cold.partition.snapshot.interval.ms": "3000",
             }
         )
         self.client = StateClient(self.node, self.node.create_topic("orders", PARTITIONS))
+        self.node.logs.start()
         self.models: dict[int, Model] = {}
         self.state_epochs: dict[int, int] = {}
         self.leader_epochs: dict[int, int] = {}
@@ -54,6 +57,9 @@ class ShareStates(RuleBasedStateMachine):
         self.models[where] = Model(start, epoch)
 
     @rule(where=WHERE, batches=BATCHES, start=st.one_of(st.just(-1), st.integers(0, 20)), epoch=st.integers(-1, 3))
+    def write_some(self, where: int, batches: list[tuple[int, int, int, int]], start: int, epoch: int) -> None:
+        self.write(where, batches, start, epoch)
+
     def write(self, where: int, batches: list[tuple[int, int, int, int]], start: int, epoch: int) -> None:
         runs = [(first, first + length, state, count) for first, length, state, count in batches]
         answer = self.client.write(*runs, partition=where, start=start, leader_epoch=epoch)
@@ -71,6 +77,11 @@ class ShareStates(RuleBasedStateMachine):
             for offset in range(first, last + 1):
                 model.offsets[offset] = max(model.offsets.get(offset, (0, 0)), (count, state))
         model.offsets = {offset: each for offset, each in model.offsets.items() if offset >= model.start}
+
+    @rule(where=WHERE, first=st.integers(0, 20))
+    def write_often(self, where: int, first: int) -> None:
+        for offset in range(first, first + 5):
+            self.write(where, [(offset, 0, 2, 1)], -1, -1)
 
     @rule(where=WHERE, epoch=st.integers(0, 3))
     def lead(self, where: int, epoch: int) -> None:
@@ -92,6 +103,12 @@ class ShareStates(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         restart(self.node)
+        self.node.logs.start()
+
+    @rule()
+    def shorten_the_log_and_restart(self) -> None:
+        self.node.clock.advance(1100)
+        self.restart()
 
     @rule(milliseconds=st.sampled_from([500, 1100, 3500]))
     def time_passes(self, milliseconds: int) -> None:
@@ -105,7 +122,7 @@ class ShareStates(RuleBasedStateMachine):
             if model is None:
                 assert found.error_code == ErrorCode.INVALID_REQUEST
                 continue
-            assert (found.start_offset, found.state_epoch) == (model.start, model.state_epoch)
+            assert (found.error_code, found.start_offset, found.state_epoch) == (0, model.start, model.state_epoch)
             read = {
                 offset: (batch.delivery_count, batch.delivery_state)
                 for batch in found.state_batches
@@ -116,5 +133,5 @@ class ShareStates(RuleBasedStateMachine):
 
 TestShareStates = ShareStates.TestCase
 TestShareStates.settings = settings(
-    max_examples=15, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=12, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
