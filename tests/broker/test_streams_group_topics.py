@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from broker_node import SimulatedNode
 from group_client import with_groups
 from streams_group_client import StreamsMember, counting, described, stateful, stateless
 
+from moldau.coordinator.group.streams.configured_topology import configure
 from moldau.coordinator.group.streams.statuses import Status
+from moldau.coordinator.group.streams.topology import topology_of
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.generated.wire.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
 from moldau.protocol.generated.wire.streams_group_heartbeat_request import (
@@ -189,6 +193,26 @@ def test_a_topology_that_makes_no_sense_is_refused(
     assert answer.error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
     assert message in answer.error_message
     assert described(node).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_long_chains_of_topics_are_followed_in_no_time(node: SimulatedNode) -> None:
+    """Each subtopology reads what the next one writes: whoever goes through all of them again and again never ends."""
+    length = 5_000
+    chain = [
+        Subtopology(
+            subtopology_id=str(place),
+            repartition_source_topics=[TopicInfo(name=f"r{place}")],
+            repartition_sink_topics=[f"r{place - 1}"] if place else [],
+        )
+        for place in range(length)
+    ]
+    chain.append(Subtopology(str(length), ["orders"], repartition_sink_topics=[f"r{length - 1}"]))
+    value = topology_of(Topology(0, chain))
+    began = time.process_time()
+    configured = configure(value, node.services.image)
+    assert time.process_time() - began < 3
+    assert len(configured.missing) == length
+    assert {topic.num_partitions for topic in configured.missing.values()} == {3}
 
 
 def test_what_cannot_be_created_is_said_and_not_tried_again_at_once(node: SimulatedNode) -> None:

@@ -7,6 +7,7 @@ must have the same number; a changelog has one for each task. Decides numbers on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import heappop, heappush
 
 from moldau.coordinator.group.streams.statuses import BadTopics, Status
 from moldau.coordinator.group.streams.topology import Topology, read_topics
@@ -63,32 +64,47 @@ class PartitionCounts:
             if info.partitions < 0:
                 raise _invalid(f"Topic {info.name} cannot have {info.partitions} partitions.")
         counts = {info.name: info.partitions for info in self._repartition_topics() if info.partitions}
-        # What a topic gets may depend on another one of them, so several rounds can be needed.
-        while True:
-            progress = missing = False
-            for subtopology in self._subtopologies:
-                for sink in subtopology.repartition_sink_topics:
-                    if sink in counts:
-                        continue
-                    count = self._most_read(subtopology, counts)
-                    if count is None:
-                        missing = True
-                    else:
-                        counts[sink] = count
-                        progress = True
-            if not missing:
-                break
-            if not progress:
-                raise _invalid(
-                    "Failed to compute number of partitions for all repartition topics. There may be loops in the "
-                    "topology that cannot be resolved."
-                )
+        self._follow_sinks(counts)
+        if any(sink not in counts for each in self._subtopologies for sink in each.repartition_sink_topics):
+            raise _invalid(
+                "Failed to compute number of partitions for all repartition topics. There may be loops in the topology "
+                "that cannot be resolved."
+            )
         if any(info.name not in counts for info in self._repartition_topics()):
             raise _invalid(
                 "Failed to compute number of partitions for all repartition topics, because a repartition source "
                 "topic is never used as a sink topic."
             )
         self.decided.update(counts)
+
+    def _follow_sinks(self, counts: dict[str, int]) -> None:
+        """What a topic gets may depend on another one, so Kafka goes through the subtopologies again and again, until
+        nothing new is found. This takes the same turns, but only where something has become known."""
+        subtopologies = list(self._subtopologies)
+        readers: dict[str, list[int]] = {}
+        for place, subtopology in enumerate(subtopologies):
+            for info in subtopology.repartition_source_topics:
+                readers.setdefault(info.name, []).append(place)
+        round_: list[int] = list(range(len(subtopologies)))
+        while round_:
+            following: set[int] = set()
+            waiting = set(round_)
+            while round_:
+                place = heappop(round_)
+                waiting.discard(place)
+                subtopology = subtopologies[place]
+                for sink in subtopology.repartition_sink_topics:
+                    count = None if sink in counts else self._most_read(subtopology, counts)
+                    if count is None:
+                        continue
+                    counts[sink] = count
+                    for reader in readers.get(sink, ()):
+                        if reader < place:
+                            following.add(reader)
+                        elif reader > place and reader not in waiting:
+                            waiting.add(reader)
+                            heappush(round_, reader)
+            round_ = sorted(following)
 
     def _most_read(self, subtopology: Subtopology, counts: Mapping[str, int]) -> int | None:
         known = [counts.get(info.name) for info in subtopology.repartition_source_topics]
@@ -99,11 +115,17 @@ class PartitionCounts:
         """Topics that are joined with each other get the same number of partitions."""
         fixed = {info.name for info in self._repartition_topics() if info.partitions}
         flexible = {info.name for info in self._repartition_topics() if not info.partitions}
+        of_fixed = {self.of(topic) for topic in fixed}
         for subtopology in self._subtopologies:
             for topics in _copartitioned(subtopology):
                 repartitioned = {topic: self.of(topic) for topic in topics if topic in fixed or topic in flexible}
                 external = {topic: self.of(topic) for topic in topics if topic not in repartitioned}
-                count = self._common_count(repartitioned, external, fixed)
+                if external:
+                    count = _same(set(external.values()), external)
+                elif fixed:
+                    count = _same(of_fixed, repartitioned)
+                else:
+                    count = max(repartitioned.values())
                 for topic, had in repartitioned.items():
                     if topic in fixed and had != count:
                         raise BadTopics(
@@ -112,13 +134,6 @@ class PartitionCounts:
                             f"partitions [{count}] of the source topic.",
                         )
                     self.decided[topic] = count
-
-    def _common_count(self, repartitioned: Mapping[str, int], external: Mapping[str, int], fixed: set[str]) -> int:
-        if external:
-            return _same(external.values(), external)
-        if fixed:
-            return _same(map(self.of, fixed), repartitioned)
-        return max(repartitioned.values())
 
     def _decide_changelogs(self) -> None:
         changelogs: dict[str, int] = {}
@@ -146,15 +161,14 @@ def _copartitioned(subtopology: Subtopology) -> Iterator[set[str]]:
             yield topics
 
 
-def _same(counts: Iterable[int], topics: Mapping[str, int]) -> int:
-    different = set(counts)
-    if len(different) > 1:
+def _same(counts: set[int], topics: Mapping[str, int]) -> int:
+    if len(counts) > 1:
         listed = ", ".join(f"{topic}={count}" for topic, count in sorted(topics.items()))
         raise BadTopics(
             Status.INCORRECTLY_PARTITIONED_TOPICS,
             f"Following topics do not have the same number of partitions: [{{{listed}}}]",
         )
-    return different.pop()
+    return next(iter(counts))
 
 
 def _invalid(message: str) -> ApiError:
