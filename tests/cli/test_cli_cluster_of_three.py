@@ -148,6 +148,19 @@ def test_drain_and_rebalance(moldau: Call, tool: Call, three: Cluster) -> None:
     assert moldau("verify", "moving").code == 0
 
 
+def test_a_drained_broker_gets_nothing_new(call: Call) -> None:
+    with Cluster(nodes=3) as cluster:
+        servers = ("-b", cluster.bootstrap_servers)
+        cluster.create_topic("pairs", 4, replication_factor=2)
+        fill(cluster, "pairs")
+        assert "Broker 3 holds nothing any more" in call(moldau_main, "cluster", "drain", 3, "--execute", *servers).out
+        cluster.create_topic("later", 4, replication_factor=2)
+        found = json.loads(call(moldau_main, "cluster", "status", "-o", "json", *servers).out)
+        state = {each["id"]: (each["state"], each["replicas"]) for each in found["brokers"]}
+        assert state == {1: ("up", 8), 2: ("up", 8), 3: ("cordoned", 0)}
+        assert json.loads(call(moldau_main, "cluster", "rebalance", "-o", "json", *servers).out)["moves"] == []
+
+
 def test_a_drain_that_cannot_be_done_says_why(moldau: Call, tool: Call, three: Cluster) -> None:
     created(tool, three, "everywhere", "1:2:3")
     done = moldau("drain", 2)

@@ -70,6 +70,8 @@ class LogDirDescription:
     replicas: list[ReplicaSize]
     total_bytes: int
     usable_bytes: int
+    cordoned: bool = False
+    """Whether it takes no new replicas."""
 
 
 @dataclass(slots=True)
@@ -189,6 +191,7 @@ def describe_log_dirs(admin: Admin, brokers: Iterable[int]) -> dict[int, list[Lo
                 ],
                 each.total_bytes,
                 each.usable_bytes,
+                each.is_cordoned,
             )
             for each in answer.results
         ]

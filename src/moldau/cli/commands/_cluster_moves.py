@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.25
 PLAN_ROWS_MAX = 50
+CORDONED = "cordoned.log.dirs"
+ALL_DIRECTORIES = "*"
 
 
 def _move_options(command: Any) -> Any:
@@ -88,16 +90,34 @@ def drain(
     output: str,
     target: Target,
 ) -> None:
-    """Move everything off a BROKER, so that it can be taken away; shows the plan unless --execute is given."""
+    """Move everything off a BROKER, so that it can be taken away; shows the plan unless --execute is given.
+
+    The broker is cordoned first: it is given no new partitions until the setting cordoned.log.dirs is taken off it.
+    """
+    from moldau.cli.admin.cluster import describe_cluster
+
     with target.admin() as admin:
         brokers, current = _situation(admin, ())
         if all(broker not in replicas for replicas in current.values()):
             print(f"Broker {broker} holds nothing.")
             return
         plan = _plan(lambda: drain_plan(current, brokers, [broker]))
+        if execute and broker in {each.node_id for each in describe_cluster(admin).brokers}:
+            _cordon(admin, broker)
         _carry_out(admin, current, plan, brokers, execute, throttle, at_once, timeout, output)
     if execute and output == "table":
         print(f"Broker {broker} holds nothing any more. Stop it, then: kafka-cluster unregister --id {broker} ...")
+
+
+def _cordon(admin: Admin, broker: int) -> None:
+    """Let nothing new come to a broker that is to become empty."""
+    from moldau.cli.admin.configs import ResourceType, alter_configs
+    from moldau.protocol.errors import ApiError
+
+    try:
+        alter_configs(admin, ResourceType.BROKER, str(broker), set_to={CORDONED: ALL_DIRECTORIES})
+    except ApiError as error:
+        print(f"New partitions may still come to broker {broker}: {error.message}", file=sys.stderr)
 
 
 def _plan(make: Any) -> dict[Partition, list[int]]:
@@ -110,11 +130,17 @@ def _plan(make: Any) -> dict[Partition, list[int]]:
 
 def _situation(admin: Admin, topics: Sequence[str]) -> tuple[list[Broker], dict[Partition, list[int]]]:
     """The brokers that can hold replicas, and where these are (or will be, once what moves has moved)."""
-    from moldau.cli.admin.cluster import describe_cluster
+    from moldau.cli.admin.cluster import describe_cluster, describe_log_dirs
     from moldau.cli.admin.reassignments import all_reassignments
     from moldau.cli.admin.topics import describe_topics, list_topics
 
-    brokers = [Broker(each.node_id, each.rack) for each in describe_cluster(admin).brokers if not each.fenced]
+    up = [each for each in describe_cluster(admin).brokers if not each.fenced]
+    open_to_new = {
+        node
+        for node, directories in describe_log_dirs(admin, [each.node_id for each in up]).items()
+        if any(not directory.cordoned and directory.error is None for directory in directories)
+    }
+    brokers = [Broker(each.node_id, each.rack) for each in up if each.node_id in open_to_new]
     names = [each.name for each in list_topics(admin)]
     for topic in topics:
         if topic not in names:
@@ -168,9 +194,8 @@ def _preview(
     from moldau.cli.admin.cluster import describe_log_dirs
 
     ids = sorted({broker.id for broker in brokers} | {each for replicas in current.values() for each in replicas})
-    up = {broker.id for broker in brokers}
     sizes: dict[Partition, int] = {}
-    for directories in describe_log_dirs(admin, sorted(up)).values():
+    for directories in describe_log_dirs(admin, sorted(admin.nodes)).values():
         for each in (replica for directory in directories for replica in directory.replicas):
             sizes[each.topic, each.partition] = max(sizes.get((each.topic, each.partition), 0), each.size)
     rows: list[dict[str, Any]] = [

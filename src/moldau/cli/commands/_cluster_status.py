@@ -32,6 +32,7 @@ class Picture:
     topics: list[TopicDescription]
     min_isr: dict[str, int]
     reassigning: int
+    cordoned: set[int] = field(default_factory=set)
     problems: list[dict[str, Any]] = field(default_factory=list)
     last_failover: dict[str, Any] | None = None
 
@@ -128,6 +129,8 @@ def _problems(admin: Admin, picture: Picture) -> list[dict[str, Any]]:
             what = "below min ISR" if too_few else "under-replicated"
             problems.append({"what": what, "where": where, "detail": f"out of sync: {missing}"})
     for broker, directories in describe_log_dirs(admin, sorted(picture.up)).items():
+        if directories and all(each.cordoned for each in directories):
+            picture.cordoned.add(broker)
         problems += [
             {
                 "what": "log directory failed",
@@ -216,7 +219,7 @@ def _brokers(picture: Picture) -> list[dict[str, Any]]:
             "host": broker.host,
             "port": broker.port,
             "rack": broker.rack,
-            "state": "fenced" if broker.fenced else "up",
+            "state": "fenced" if broker.fenced else "cordoned" if broker.node_id in picture.cordoned else "up",
             "quorum": "leads" if broker.node_id == active else "votes" if broker.node_id in voters else None,
             "leaders": sum(each.leader == broker.node_id for each in partitions),
             "replicas": sum(broker.node_id in each.replicas for each in partitions),
