@@ -12,6 +12,12 @@ from moldau.protocol.generated.wire.fetch_request import FetchPartition, FetchRe
 from moldau.protocol.generated.wire.fetch_response import FetchResponse
 from moldau.protocol.generated.wire.find_coordinator_request import FindCoordinatorRequest
 from moldau.protocol.generated.wire.find_coordinator_response import FindCoordinatorResponse
+from moldau.protocol.generated.wire.incremental_alter_configs_request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from moldau.protocol.generated.wire.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 from moldau.protocol.generated.wire.list_offsets_request import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -30,6 +36,8 @@ from moldau.protocol.wire import WireMessage
 
 # The last versions with plain headers, which need no tagged fields.
 FETCH_VERSION, LIST_OFFSETS_VERSION = 11, 5
+ALTER_VERSION = 0
+GROUP_RESOURCE, SET = 32, 0
 COORDINATOR_VERSION, COMMIT_VERSION, OFFSET_VERSION = 2, 7, 5
 TIMEOUT_SECONDS = 30.0
 
@@ -64,6 +72,14 @@ class Connection:
         if found.error_code:
             raise RuntimeError(f"no offset at {timestamp} of {topic}: error {found.error_code}")
         return found.offset
+
+    def configure_group(self, group: str, name: str, value: str) -> None:
+        setting = AlterableConfig(name=name, config_operation=SET, value=value)
+        resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configs=[setting])
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        answer = decode(IncrementalAlterConfigsResponse, self._ask(request, ALTER_VERSION), ALTER_VERSION)
+        if answer.responses[0].error_code:
+            raise RuntimeError(f"{group} cannot have {name}={value}: error {answer.responses[0].error_code}")
 
     # ---- offsets of groups without members
 

@@ -13,6 +13,7 @@ from benchmarks.brokers import java_tool
 from benchmarks.row import Row, Sample, throughput_metrics, throughput_sample
 from benchmarks.rows.throughput import fill
 from benchmarks.target import Cost, Filled, Target
+from benchmarks.wire import Connection
 
 SIZE_BYTES = 100
 WARM_UP_RECORDS = 200_000  # while the tool's JVM compiles itself; not part of its steady-state summary
@@ -20,6 +21,7 @@ TOOL_TIMEOUT_SECONDS = 120.0
 JVM_BYTES = 512 << 20
 PRODUCED = re.compile(r"(\d+) (steady state )?records sent, ([\d.]+) records/sec")
 JOIN_GROUP, SYNC_GROUP, HEARTBEAT = 11, 14, 12
+SHARE_GROUP_HEARTBEAT, SHARE_FETCH, SHARE_ACKNOWLEDGE = 76, 78, 79
 
 
 class ToolFailed(RuntimeError):
@@ -99,4 +101,41 @@ class ConsumerPerformance(Row):
         )
 
 
-ROWS = (ProducerPerformance(), ConsumerPerformance())
+class ShareConsumerPerformance(Row):
+    """Two share consumers of one group read and acknowledge a topic of four partitions."""
+
+    name = "java_share"
+    title = "ShareConsumerPerformance, 2 consumers, 300k x 100 B"
+    metrics = throughput_metrics(by="message")
+    data = "share"
+    warms_up = False
+    messages = 300_000
+    partitions = 4
+    consumers = 2
+    needs = frozenset({SHARE_GROUP_HEARTBEAT, SHARE_FETCH, SHARE_ACKNOWLEDGE})
+
+    def measure(self, target: Target) -> Sample:
+        topic, messages = target.new_topic(self.data, self.partitions), target.scaled(self.messages)
+        fill(target, topic, messages, SIZE_BYTES, partitions=self.partitions)
+        group = f"{topic}-group"
+        connection = Connection(target.broker.port)
+        connection.await_group_coordinator(group)
+        connection.configure_group(group, "share.auto.offset.reset", "earliest")
+        connection.close()
+        output, cost = run_tool(
+            target,
+            "org.apache.kafka.tools.ShareConsumerPerformance",
+            *("--bootstrap-server", target.bootstrap, "--topic", topic, "--group", group, "--hide-header"),
+            *("--num-records", str(messages), "--threads", str(self.consumers), "--timeout", "30000"),
+        )
+        # start, end, MB, MB/s, records/s, records, ms; joining the group is part of it
+        fields = output.strip().splitlines()[-1].split(", ")
+        return throughput_sample(
+            messages=int(fields[5]),
+            size_bytes=SIZE_BYTES,
+            seconds=float(fields[6]) / 1e3,
+            cpu_seconds=cost.broker_cpu_seconds,
+        )
+
+
+ROWS = (ProducerPerformance(), ConsumerPerformance(), ShareConsumerPerformance())
