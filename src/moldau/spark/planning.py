@@ -44,7 +44,9 @@ def find_partitions(cluster: Cluster, subscription: Subscription) -> list[TopicP
     """The partitions a subscription means at this moment."""
     if subscription.pattern is not None:
         pattern = re.compile(subscription.pattern)
-        views = {name: view for name, view in cluster.all_topics().items() if pattern.fullmatch(name)}
+        known = cluster.all_topics().items()
+        # A consumer's pattern does not reach the brokers' own topics, however wide it is.
+        views = {name: view for name, view in known if pattern.fullmatch(name) and not view.internal}
     else:
         names = subscription.topics or tuple(dict.fromkeys(topic for topic, _ in subscription.assigned))
         views = cluster.topics(names)

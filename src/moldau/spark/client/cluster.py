@@ -71,6 +71,7 @@ class TopicView:
 
     error: int
     leaders: dict[int, int] = field(default_factory=dict)
+    internal: bool = False
 
 
 class Cluster:
@@ -202,7 +203,9 @@ class Cluster:
         answer = self.ask_any(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), deadline)
         self._nodes = {each.node_id: Address(each.host, each.port) for each in answer.brokers}
         found = {
-            each.name: TopicView(each.error_code, {part.partition_index: part.leader_id for part in each.partitions})
+            each.name: TopicView(
+                each.error_code, {part.partition_index: part.leader_id for part in each.partitions}, each.is_internal
+            )
             for each in answer.topics
         }
         self._topics.update(found)
