@@ -16,7 +16,7 @@ GROUP = "group"
 
 
 def prepare_group(
-    node: SimulatedNode, topic_id: bytes, partitions: int = 1, group: str = GROUP, start: int = 0
+    node: SimulatedNode, topic_id: bytes, partitions: int = 1, group: str = GROUP, start: int = 0, epoch: int = 1
 ) -> None:
     """What the group coordinator does when a member subscribes for the first time."""
     request = initialize.InitializeShareGroupStateRequest(
@@ -25,7 +25,7 @@ def prepare_group(
             initialize.InitializeStateData(
                 topic_id=topic_id,
                 partitions=[
-                    initialize.PartitionData(partition=index, state_epoch=1, start_offset=start)
+                    initialize.PartitionData(partition=index, state_epoch=epoch, start_offset=start)
                     for index in range(partitions)
                 ],
             )

@@ -412,3 +412,18 @@ def test_permissions(node: SimulatedNode, topic_id: bytes) -> None:
     assert a.acknowledge({0: [(0, 0, ACCEPT)]}, epoch=a.epoch).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
     node.services.authorizer = None
     assert a.acknowledge({0: [(0, 0, ACCEPT)]}).responses[0].partitions[0].error_code == 0
+
+
+def test_somebody_else_sets_the_state(node: SimulatedNode, topic_id: bytes) -> None:
+    """Offsets are altered, or another leader wrote: what is known here is worth nothing any more."""
+    a = joined(node, topic_id, "a")
+    produce(node, "t", b"1", b"2", b"3")
+    assert a.take() == [(0, 2, 1)]
+    prepare_group(node, topic_id, start=1, epoch=7)
+    refused = a.acknowledge({0: [(0, 2, ACCEPT)]}).responses[0].partitions[0]
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refused.current_leader.leader_id == 1
+    assert not list(node.broker.share_fetch.partitions)
+    # The log's batch is sent whole, but only what the new state leaves is given.
+    assert a.take(max_wait_ms=10) == [(1, 2, 1)]
+    assert a.acknowledge({0: [(1, 2, ACCEPT)]}).responses[0].partitions[0].error_code == 0
