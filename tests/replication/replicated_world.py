@@ -144,7 +144,7 @@ class WorldBroker:
         self.rack = f"rack-{node_id}"
         self.alive = False
 
-    def start(self) -> None:
+    def start(self, *, register: bool = True) -> None:
         world = self.world
         self.alive = True
         self.clock = clock = LifeClock(world.clock)
@@ -174,12 +174,18 @@ class WorldBroker:
             network=world.network.of(self.address),
             broker_epoch=lambda: self.epoch,
         )
+        self.services.partitions.may_lead = self._is_known_in
         self.broker = Broker(self.services)
         self._connection = ClientConnection(1, "PLAINTEXT", "peer", 1)
         self._news: deque[tuple[ImageDelta, ClusterImage]] = deque()
         world.network.listen(self.address, {key: self._handler(key) for key in BETWEEN_BROKERS})
         world.controller.loader.add_publisher(lambda delta, image: self._hear(clock, delta, image))
-        self._register()
+        if register:
+            self.register()
+
+    def _is_known_in(self, image: ClusterImage) -> bool:
+        registration = image.brokers.get(self.id)
+        return registration is not None and registration.epoch == self.epoch
 
     def crash(self) -> None:
         """kill -9: what was written is in the page cache, everything else is gone."""
@@ -231,7 +237,7 @@ class WorldBroker:
         delta, image = self._news.popleft()
         self.broker.image_published(delta, image)
 
-    def _register(self) -> None:
+    def register(self) -> None:
         request = registration.BrokerRegistrationRequest(
             broker_id=self.id,
             cluster_id=CLUSTER_ID,
@@ -246,7 +252,7 @@ class WorldBroker:
         )
         answer = self.world.ask(request, 4)
         if answer.error_code:  # its former life is not over yet for the controller
-            self.clock.call_later(HEARTBEAT_MS, self._register)
+            self.clock.call_later(HEARTBEAT_MS, self.register)
             return
         self.epoch = answer.broker_epoch
         self._beat()

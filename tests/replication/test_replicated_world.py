@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.replication.replicated_world import BROKERS, ReplicatedWorld
 
+from moldau.metadata.delta import ImageDelta
 from moldau.testing.network import NetworkFaults
 
 
@@ -90,3 +91,22 @@ def test_nothing_acknowledged_is_lost(seed: int) -> None:
     world.run(2000)
     assert world.acknowledged
     world.check_contents()
+
+
+def test_a_broker_does_not_lead_in_a_life_that_the_cluster_does_not_know_of() -> None:
+    """Started again before anybody noticed that it was gone, it reads that it leads: that was another one."""
+    world = ReplicatedWorld(4)
+    write_some(world, 200)
+    leader = world.leader(0)
+    leader.crash()
+    leader.start(register=False)
+    world.run(50)
+    leader.broker.image_published(ImageDelta(), world.controller.loader.image)
+    partition = leader.partition(0)
+    assert partition is None or not partition.is_leader
+    leader.register()
+    world.run(3000)
+    write_some(world, 200)
+    heal(world)
+    world.check_contents()
+    assert len(world.acknowledged) > 20

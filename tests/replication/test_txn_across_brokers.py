@@ -217,3 +217,26 @@ def test_a_coordinator_that_cannot_commit_says_so_and_goes_on_later() -> None:
     world.run(12_000)
     until_stable(world)
     assert committed_values(world, 0) == [b"a"]
+
+
+@pytest.mark.parametrize("v2", [True, False])
+def test_batches_that_come_close_behind_each_other_stay_in_order(v2: bool) -> None:
+    """Only the first has to wait for the coordinator; the next ones must wait with it."""
+    world = txn_world(10)
+    world.network.faults = NetworkFaults(min_delay_ms=5, max_delay_ms=20)
+    producer = TxnProducer(world, "x", v2=v2)
+    producer.init()
+    index = other_partitions(world, producer.coordinator().id)[0]
+    if not v2:
+        producer.add(index)
+    answers = []
+    for sequence in range(30):
+        request = producer.batch_request(index, sequence, b"%d" % sequence, version=12 if v2 else 11)
+        answers.append(world.leader(index).ask(request, 12 if v2 else 11))
+        world.run(3)
+    for answer in answers:
+        assert world.until(answer).responses[0].partition_responses[0].error_code == 0
+    producer.sequences[index] = 30
+    assert producer.end(commit=True) is ErrorCode.NONE
+    until_stable(world)
+    assert committed_values(world, index) == [b"%d" % sequence for sequence in range(30)]

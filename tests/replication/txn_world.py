@@ -23,6 +23,7 @@ from moldau.protocol.generated.wire.offset_fetch_request import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from moldau.protocol.generated.wire.produce_request import ProduceRequest
 from moldau.protocol.generated.wire.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -121,9 +122,7 @@ class TxnProducer:
 
         assert code(self.patiently(self.coordinator, request, 3, code)) == 0
 
-    def produce(self, index: int, *values: bytes, version: int | None = None) -> ErrorCode:
-        """The Produce request alone."""
-        at = self.sequences.get(index, 0)
+    def batch_request(self, index: int, at: int, *values: bytes, version: int) -> ProduceRequest:
         records = batch(
             *values,
             timestamp=self.world.clock.now_ms(),
@@ -132,9 +131,15 @@ class TxnProducer:
             sequence=at,
             transactional=True,
         )
-        version = version or (12 if self.v2 else 11)
         request = produce_request(TOPIC, records, version=version, first=index)
         request.transactional_id = self.transactional_id
+        return request
+
+    def produce(self, index: int, *values: bytes, version: int | None = None) -> ErrorCode:
+        """The Produce request alone."""
+        at = self.sequences.get(index, 0)
+        version = version or (12 if self.v2 else 11)
+        request = self.batch_request(index, at, *values, version=version)
 
         def code(answer: Any) -> int:
             return int(answer.responses[0].partition_responses[0].error_code)

@@ -242,6 +242,7 @@ class Assembly:
             cordoned=self._cordoned_directories,
         )
         self.services.broker_epoch = lambda: lifecycle.epoch
+        self.partitions.may_lead = lifecycle.is_known_in
         self.assignments = DirectoryAssignments(channel, self._clock, config.node_id, lambda: lifecycle.epoch)
         self.partitions.opened = self._note_directory
         # A new controller shall hear of this broker before it looks for it.

@@ -209,6 +209,11 @@ class BrokerLifecycle:
         if any(each.in_controlled_shutdown if each.id != own else each.fenced for each in changed):
             self.report_soon()
 
+    def is_known_in(self, image: ClusterImage) -> bool:
+        """Whether the image is about this life of the broker, not about an earlier one."""
+        registration = image.brokers.get(self._config().node_id)
+        return registration is not None and registration.epoch == self.epoch
+
     # ---- leaving
 
     def leave(self) -> Pending[None]:

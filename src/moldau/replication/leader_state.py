@@ -145,6 +145,27 @@ class LeaderState:
         if replica not in self._partition.isr and self.proposed is None:
             self._consider(replica, log)
 
+    def has_all(
+        self, replica: int, offset: int, log_start: int, broker_epoch: int, log: PartitionLog, now_ms: int
+    ) -> bool:
+        """Whether a replica in sync says nothing new and lacks nothing, which is then all there is to note.
+
+        Most partitions are like that at most fetches, and a fetch is about all of them.
+        """
+        follower = self.followers.get(replica)
+        if (
+            follower is None
+            or follower.end_offset != offset
+            or log.log_end_offset != offset
+            or follower.log_start != log_start
+            or follower.broker_epoch != broker_epoch
+            or replica not in self._partition.isr
+        ):
+            return False
+        follower.caught_up_ms = follower.fetched_ms = now_ms
+        follower.leader_end_then = offset
+        return True
+
     def _consider(self, replica: int, log: PartitionLog) -> None:
         follower = self.followers[replica]
         if follower.end_offset < max(log.high_watermark, self.start_offset):

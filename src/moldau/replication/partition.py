@@ -116,7 +116,8 @@ class Partition:
         self.leader_id = registration.leader
         self.directories = registration.directories
         self.partition_epoch = registration.partition_epoch
-        new_epoch = registration.leader_epoch != self.leader_epoch
+        # An epoch that this replica knew of before it might lead in it begins for it now.
+        new_epoch = registration.leader_epoch != self.leader_epoch or (not led and self.is_leader)
         self.leader_epoch = registration.leader_epoch
         self._follow_leadership(new_epoch=new_epoch)
         if new_epoch and self._log is not None:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 from moldau.config.node_config import NodeConfig
 from moldau.config.topic_config import TopicConfig
-from moldau.metadata.image import EMPTY_IMAGE, TOPIC_RESOURCE, ClusterImage, TopicImage
+from moldau.metadata.image import (
+    EMPTY_IMAGE,
+    NO_LEADER,
+    TOPIC_RESOURCE,
+    ClusterImage,
+    PartitionRegistration,
+    TopicImage,
+)
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.replication.leader_state import Duties
 from moldau.replication.log_settings import log_config
@@ -52,6 +59,10 @@ class PartitionTable:
         self._image: ClusterImage = EMPTY_IMAGE
         # Whether the image has been caught up with: partitions that appear from then on are new.
         self.live = False
+        # Whether the image knows of this life of the broker. What it was given to lead in an earlier one it must not:
+        # it may have lost what it had not synced, and would write others' records anew in the same leader epoch.
+        self.may_lead: Callable[[ClusterImage], bool] = lambda _: True
+        self._leads = False
         # Told of every log that was opened.
         self.opened: Callable[[Partition], None] | None = None
         # Where there are other brokers: told of every partition that is new, changed or gone.
@@ -97,6 +108,8 @@ class PartitionTable:
     def apply(self, delta: ImageDelta, image: ClusterImage) -> None:
         """Publisher of the metadata loader: create, update and remove partitions as the image says."""
         self._image = image
+        begins = not self._leads and self.may_lead(image)
+        self._leads = self._leads or begins
         for topic_id in delta.deleted_topics:
             self._remove_topic(topic_id)
         for topic_id in delta.changed_partitions:
@@ -107,6 +120,22 @@ class PartitionTable:
             hosted = self.by_name.get(name.encode()) if resource_type == TOPIC_RESOURCE else None
             if hosted is not None:
                 self._reconfigure(hosted, image)
+        if begins:
+            self._begin_to_lead(image)
+
+    def _begin_to_lead(self, image: ClusterImage) -> None:
+        for partition in list(self):
+            topic = image.topic_by_id(partition.topic_id)
+            registration = None if topic is None else topic.partitions.get(partition.index)
+            if registration is not None and registration.leader == self._node_id and not partition.is_leader:
+                partition.update(registration)
+                if self.changed is not None:
+                    self.changed(partition)
+
+    def _as_of_this_life(self, registration: PartitionRegistration) -> PartitionRegistration:
+        if self._leads or registration.leader != self._node_id:
+            return registration
+        return registration._replace(leader=NO_LEADER)
 
     def node_config_changed(self) -> None:
         """The broker's own defaults changed: topics inherit what they do not override."""
@@ -144,7 +173,8 @@ class PartitionTable:
                 return
             hosted = HostedTopic(topic.name, topic.id, self._effective(topic.name, image))
             self.by_id[topic.id] = self.by_name[hosted.name_bytes] = hosted
-        for index, registration in mine.items():
+        for index, decided in mine.items():
+            registration = self._as_of_this_life(decided)
             partition = hosted.by_index.get(index)
             if partition is None:
                 partition = hosted.by_index[index] = Partition(
