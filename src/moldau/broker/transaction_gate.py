@@ -13,7 +13,7 @@ from enum import Enum
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from moldau.broker.gathering import after
+from moldau.broker.gathering import after, chain
 from moldau.broker.services import BrokerServices
 from moldau.broker.topic_names import TRANSACTION_STATE
 from moldau.broker.transaction_coordinator import TransactionCoordinator
@@ -30,6 +30,8 @@ PRODUCER_FIELDS: Final = Struct(">qhi")
 PRODUCER_FIELDS_AT: Final = 43
 ATTRIBUTES_LOW_BYTE_AT: Final = 22
 TRANSACTIONAL_BIT: Final = 0x10
+# How often a question is asked whose answer came too late to be relied on.
+_ATTEMPTS: Final = 3
 
 
 class Client(Enum):
@@ -85,6 +87,8 @@ class TransactionGate:
         self._services = services
         self._coordinator = coordinator
         self._remote = remote
+        # What the coordinators are being asked about.
+        self._asking: dict[tuple[str, TopicPartition], Pending[list[Verdict]]] = {}
 
     def image_published(self) -> None:
         if self._remote is not None:
@@ -107,23 +111,63 @@ class TransactionGate:
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING, "one transaction has one producer; the request names several"
             )
             return [mixed] * len(writes)
+        earlier = self._under_way(transactional_id, writes)
+        if earlier is not None:
+            # A later batch must not overtake one that waits, although it could pass as soon as that has.
+            verdicts_later: Pending[list[Verdict]] = chain(
+                earlier, lambda _: self.admit(transactional_id, writes, client, try_again)
+            )
+            return verdicts_later
+        outcome = self._inquire(transactional_id, writes, client, try_again, _ATTEMPTS)
+        if isinstance(outcome, Pending):
+            self._remember(transactional_id, writes, outcome)
+        return outcome
+
+    def _inquire(
+        self, transactional_id: str, writes: Sequence[Write], client: Client, try_again: ErrorCode, attempts: int
+    ) -> list[Verdict] | Pending[list[Verdict]]:
         verdicts: list[Verdict] = [_first_look(write, client) for write in writes]
         asked = [i for i, verdict in enumerate(verdicts) if verdict is _ASK or isinstance(verdict, VerificationGuard)]
         if not asked:
             return verdicts
-        places = [(writes[i].partition.topic, writes[i].partition.index) for i in asked]
+        places = [_place(writes[i]) for i in asked]
         codes = self._ask(transactional_id, writes[asked[0]].producer, places, client)
 
-        def judged(codes: Mapping[TopicPartition, ErrorCode] | ApiError) -> list[Verdict]:
+        def judged(codes: Mapping[TopicPartition, ErrorCode] | ApiError) -> Any:
             for i, place in zip(asked, places, strict=True):
                 code = codes.code if isinstance(codes, ApiError) else codes[place]
+                verdict = verdicts[i]
                 if code is not ErrorCode.NONE:
                     verdicts[i] = _refusal(code, client, try_again)
-                elif verdicts[i] is _ASK:
+                elif verdict is _ASK:
                     verdicts[i] = None
+                elif _first_look(writes[i], client) is not verdict:
+                    # A marker came in between. It may have ended this very transaction, or only the one before, for
+                    # which the coordinator had this question wait: ask again.
+                    if attempts > 1:
+                        return self._inquire(transactional_id, writes, client, try_again, attempts - 1)
+                    verdicts[i] = ApiError(try_again)
             return verdicts
 
-        return after(codes, judged)
+        outcome: list[Verdict] | Pending[list[Verdict]] = chain(codes, judged)
+        return outcome
+
+    def _under_way(self, transactional_id: str, writes: Sequence[Write]) -> Pending[Any] | None:
+        if not self._asking:
+            return None
+        found = (self._asking.get((transactional_id, _place(write))) for write in writes)
+        return next((question for question in found if question is not None), None)
+
+    def _remember(self, transactional_id: str, writes: Sequence[Write], outcome: Pending[list[Verdict]]) -> None:
+        places = [_place(write) for write in writes]
+        for place in places:
+            self._asking[transactional_id, place] = outcome
+
+        def forget(_: list[Verdict]) -> None:
+            for place in places:
+                self._asking.pop((transactional_id, place), None)
+
+        outcome.then(forget)
 
     def _ask(
         self, transactional_id: str, producer: ProducerIdAndEpoch, places: Sequence[TopicPartition], client: Client
@@ -148,6 +192,10 @@ class TransactionGate:
         if known is None or known.leader in (NO_LEADER, self._services.node_id):
             return None
         return known.leader
+
+
+def _place(write: Write) -> TopicPartition:
+    return write.partition.topic, write.partition.index
 
 
 # Ask the coordinator although the log wants no proof (verification is switched off, and the partition must be added).
