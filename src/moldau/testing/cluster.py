@@ -20,8 +20,8 @@ from typing import Any
 from moldau.config.one_node import defaults_for_one_node
 from moldau.testing.nodes import NodeCluster, NodeProcess
 
-START_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 30.0
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 60.0
 TOPIC_SECONDS_MAX = 20.0
 # Several nodes keep as many copies as a real cluster would.
 COPIES_MAX = 3
