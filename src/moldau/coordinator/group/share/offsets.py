@@ -130,10 +130,12 @@ class ShareOffsets:
         return Decision(outcomes, records)
 
     def _everything(self, topics: ShareTopics) -> Partitions:
+        """All partitions with a state; what topics had that are gone the share coordinators forget on their own."""
         partitions: dict[bytes, frozenset[int]] = {}
         for each in (topics.initialized, topics.initializing):
             for topic_id, found in each.items():
-                partitions[topic_id] = partitions.get(topic_id, frozenset()) | found.partitions
+                if self._shard.image.topic_by_id(topic_id) is not None:
+                    partitions[topic_id] = partitions.get(topic_id, frozenset()) | found.partitions
         for topic_id in topics.deleting:
             topic = self._shard.image.topic_by_id(topic_id)
             if topic is not None:
