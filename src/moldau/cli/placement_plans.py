@@ -81,11 +81,12 @@ class _State:
         counts = loads(assignment, self._brokers)
         self._replicas = {broker: counts[broker].replicas for broker in self._brokers}
         self._leaders = {broker: counts[broker].leaders for broker in self._brokers}
-        self._on: dict[int, set[Partition]] = {broker: set() for broker in self._brokers}
-        for partition, replicas in self.current.items():
+        # Insertion keeps the order: a plan is the same for the same cluster, whoever asks.
+        self._on: dict[int, dict[Partition, None]] = {broker: {} for broker in self._brokers}
+        for partition, replicas in sorted(self.current.items()):
             for broker in replicas:
                 if broker in self._on:
-                    self._on[broker].add(partition)
+                    self._on[broker][partition] = None
 
     # ---- replicas
 
@@ -113,9 +114,9 @@ class _State:
                 if position == 0:
                     self._leaders[broker] += change
                 if change > 0:
-                    self._on[broker].add(partition)
+                    self._on[broker][partition] = None
                 else:
-                    self._on[broker].discard(partition)
+                    del self._on[broker][partition]
 
     def balance_replicas(self) -> None:
         while True:
@@ -127,10 +128,14 @@ class _State:
         for emptiest in by_load:
             if self._replicas[fullest] - self._replicas[emptiest] < 2:
                 return False
-            for partition in sorted(self._on[fullest]):
-                if partition not in self._on[emptiest] and self._keeps_racks(partition, fullest, emptiest):
-                    self.replace(partition, fullest, emptiest)
-                    return True
+            held = self._on[emptiest]
+            for partition in self._on[fullest]:
+                if partition not in held and self._keeps_racks(partition, fullest, emptiest):
+                    break
+            else:
+                continue
+            self.replace(partition, fullest, emptiest)
+            return True
         return False
 
     def _keeps_racks(self, partition: Partition, old: int, new: int) -> bool:
