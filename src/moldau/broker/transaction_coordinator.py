@@ -367,7 +367,9 @@ class _Completion:
     def _settle(self, place: TopicPartition, code: ErrorCode) -> None:
         if code in _SETTLED:
             self._left.discard(place)
-        if code is not ErrorCode.NONE and not self._delay_ms:
+            if code is not ErrorCode.NONE:
+                log.info("%s-%d needs no marker of %s any more: %s", *place, self._transactional_id, code.name)
+        elif not self._delay_ms:
             log.warning("no marker of %s in %s-%d yet: %s", self._transactional_id, *place, code.name)
 
     def _one_less(self) -> None:
