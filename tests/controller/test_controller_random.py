@@ -20,10 +20,18 @@ from moldau.protocol.generated.wire.alter_partition_reassignments_request import
 from moldau.protocol.generated.wire.alter_partition_reassignments_response import AlterPartitionReassignmentsResponse
 from moldau.protocol.generated.wire.alter_partition_request import AlterPartitionRequest, BrokerState
 from moldau.protocol.generated.wire.alter_partition_response import AlterPartitionResponse
+from moldau.protocol.generated.wire.create_partitions_request import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from moldau.protocol.generated.wire.create_partitions_response import CreatePartitionsResponse
 from moldau.protocol.generated.wire.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.generated.wire.delete_topics_response import DeleteTopicsResponse
 from moldau.protocol.generated.wire.elect_leaders_request import ElectLeadersRequest
 from moldau.protocol.generated.wire.elect_leaders_response import ElectLeadersResponse
+from moldau.protocol.generated.wire.unregister_broker_request import UnregisterBrokerRequest
+from moldau.protocol.generated.wire.unregister_broker_response import UnregisterBrokerResponse
 
 BROKERS = range(1, 5)
 
@@ -54,6 +62,8 @@ class Life:
             self.alter,
             self.reassign,
             self.elect,
+            self.grow,
+            self.unregister,
             self.restart,
         ]
         for _ in range(steps):
@@ -113,7 +123,7 @@ class Life:
             partition_index=index,
             leader_epoch=partition.leader_epoch,
             partition_epoch=partition.partition_epoch,
-            new_isr_with_epochs=[BrokerState(broker_id=m, broker_epoch=self.world.epochs[m]) for m in members],
+            new_isr_with_epochs=[BrokerState(broker_id=m, broker_epoch=self.world.epochs.get(m, 0)) for m in members],
             leader_recovery_state=0,
         )
         topic = alter_partition_request.TopicData(topic_id=self.world.image.topics_by_name[name].id, partitions=[data])
@@ -134,6 +144,24 @@ class Life:
 
     def elect(self) -> None:
         self.world.ask(ElectLeadersRequest(election_type=0, topic_partitions=None), ElectLeadersResponse)
+
+    def grow(self) -> None:
+        """One more partition, sometimes exactly where somebody wants it."""
+        name = self.topic()
+        if name is None:
+            return
+        partitions = self.world.image.topics_by_name[name].partitions
+        factor = len(partitions[0].replicas)
+        wanted = self.random.sample(list(BROKERS), min(factor, len(BROKERS)))
+        assignments = [CreatePartitionsAssignment(broker_ids=wanted)] if self.random.random() < 0.5 else None
+        grown = CreatePartitionsTopic(name=name, count=len(partitions) + 1, assignments=assignments)
+        self.world.ask(CreatePartitionsRequest(topics=[grown]), CreatePartitionsResponse)
+
+    def unregister(self) -> None:
+        if self.random.random() < 0.3:
+            broker = self.broker()
+            self.world.ask(UnregisterBrokerRequest(broker_id=broker), UnregisterBrokerResponse)
+            self.world.epochs.pop(broker, None)
 
     def restart(self) -> None:
         if self.random.random() < 0.5:
@@ -163,6 +191,10 @@ class Life:
         assert len(replicas) == len(partition.replicas) == len(partition.directories)
         assert isr | elr <= replicas
         assert not isr & elr
+        adding, removing = set(partition.adding_replicas), set(partition.removing_replicas)
+        assert adding | removing <= replicas
+        assert not adding & removing
+        assert replicas - removing, f"{topic} would be left without replicas"
         if partition.leader != NO_LEADER:
             assert partition.leader in isr
             broker = self.world.image.brokers[partition.leader]
@@ -171,7 +203,7 @@ class Life:
             assert isr
             assert not elr
         for member in isr:
-            active = self.world.image.brokers[member].is_active
+            active = member in self.world.image.brokers and self.world.image.brokers[member].is_active
             assert active or (not self.elr and len(isr) == 1), f"{topic}: broker {member} is in sync but out of service"
 
     def check_change(self, topic: str, before: PartitionRegistration, after: PartitionRegistration) -> None:
