@@ -1,7 +1,7 @@
 """Kafka's smoke test of Streams: windows, joins and counts, over repartition topics and changelogs.
 
-A short one in every run of the tests; the long ones (`make programs`) are Kafka's own, with an application that is
-killed and one that comes while records are written.
+A short one in every run of the tests; the long ones (`make programs`) are Kafka's own, with an application and a
+broker that are killed while records are written, and an application that comes late.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOPICS = (
 )
 PARTITIONS = 5
 LONG_SECONDS_MAX = 600
-LONG_APPLICATION_SECONDS = 25.0
+LONG_STEP_SECONDS = 20.0
 
 
 def create_topics(cluster: Cluster) -> None:
@@ -94,7 +94,8 @@ def topics(cluster: Cluster) -> dict[str, Any]:
 @pytest.mark.timeout(2 * LONG_SECONDS_MAX)
 @pytest.mark.parametrize("protocol", ["classic", "streams"])
 def test_streams_at_length(tmp_path: Path, protocol: str) -> None:
-    with Cluster({"transaction.state.log.num.partitions": "10"}) as cluster:
+    """Kafka's own driver and applications; one of these is killed, the broker is killed, another application comes."""
+    with Cluster({"transaction.state.log.num.partitions": "10"}, in_process=False) as cluster:
         create_topics(cluster)
         file = properties_file(
             tmp_path, "long", settings(cluster, "long", protocol, "exactly_once_v2", num_stream_threads="3")
@@ -105,8 +106,11 @@ def test_streams_at_length(tmp_path: Path, protocol: str) -> None:
                 for application in applications[:2]:
                     application.start()
                 driver.wait_until(lambda: "records produced" in driver.output)
-                time.sleep(LONG_APPLICATION_SECONDS)
+                time.sleep(LONG_STEP_SECONDS)
                 applications[0].kill()
+                time.sleep(LONG_STEP_SECONDS)
+                cluster.kill()
+                cluster.start()
                 applications[2].start()
                 printed = driver.finish(LONG_SECONDS_MAX)
             finally:
