@@ -239,15 +239,39 @@ def test_everybody_is_told_when_something_is_available_again() -> None:
 
 
 def test_stale_locks_are_forgotten() -> None:
-    world = World(share_record_lock_duration_ms=60_000)
-    world.append(1)
-    world.acquire("z")  # never acknowledged: its lock stays the first
+    world = World([1], share_record_lock_duration_ms=60_000)
+    world.acquire("a")
     for _ in range(1000):
-        world.append(1)
-        given = world.acquire("a")
-        assert world.acknowledge("a", given[0].first, given[0].last, ACCEPT) is None
-    assert len(world.share.lock_times) < 2 * len(world.share.window) + 100
+        world.clock.advance(10)
+        assert world.acknowledge("a", 0, 0, RENEW) is None
+    assert len(world.share.lock_times) < 100
     assert world.clock.waiting == 1
+    world.acknowledge("a", 0, 0, ACCEPT)
+    assert len(world.share.lock_times) == 0
+
+
+def test_the_log_deletes_part_of_what_is_being_stored() -> None:
+    world = World([10])
+    world.acquire("a")
+    world.store.at_once = False
+    outcome = world.say("a", 0, 9, RELEASE)
+    world.share.log_start_moved(4)
+    world.store.answer()
+    assert outcome.value is None
+    assert world.acquire("b") == [Given(4, 9, 2)]
+
+
+def test_what_the_log_deletes_while_it_is_being_stored_is_not_given_back() -> None:
+    world = World([4, 4])
+    world.acquire("a", 4)
+    world.store.at_once = False
+    outcome = world.say("a", 0, 3, RELEASE)
+    world.share.log_start_moved(4)
+    world.store.answer(REFUSED)
+    assert outcome.value is REFUSED
+    assert {run.state for batch in world.share.window for run in batch.runs} == {ARCHIVED}
+    assert world.share.delivery_complete == 0
+    assert world.acquire("b") == [Given(4, 7, 1)]
 
 
 def test_acknowledging_one_by_one_leaves_no_crumbs() -> None:

@@ -100,6 +100,17 @@ def test_a_throttled_batch_is_not_mixed_with_others() -> None:
     assert world.acquire("c") == [Given(4, 7, 1)]
 
 
+def test_a_throttled_batch_does_not_come_along_with_others() -> None:
+    world = World([4, 4], share_delivery_count_limit=4)
+    world.acquire("a", 4)
+    for _ in range(2):
+        world.acquire("b", 4)
+        world.release("b")
+    world.release("a")
+    assert world.acquire("c") == [Given(0, 3, 2)]
+    assert world.acquire("c") == [Given(4, 5, 3)]
+
+
 def test_a_limit_of_two_deliveries_knows_no_lone_delivery() -> None:
     world = World([4], share_delivery_count_limit=2)
     world.acquire("a")
@@ -137,6 +148,17 @@ def test_a_hole_keeps_the_window_from_moving_on() -> None:
     assert world.acquire("a") == [Given(6, 9, 1)]
     assert world.acknowledge("a", 6, 9, ACCEPT) is None
     assert share.start_offset == 10
+
+
+def test_the_window_does_not_jump_over_a_hole() -> None:
+    world = World([5, 5, 5])
+    world.store.start_offset = 3
+    world.store.records = {8: (AVAILABLE, 1)}
+    share = world.load()
+    assert world.acquire("a", 2) == [Given(3, 4, 1)]
+    assert world.acknowledge("a", 3, 4, ACCEPT) is None
+    assert share.start_offset == share.next_fetch_offset() == 5
+    assert world.acquire("a") == [Given(5, 7, 1), Given(8, 8, 2), Given(9, 14, 1)]
 
 
 def test_compacted_records_are_put_aside() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from moldau.records.batch import BASE_OFFSET_AT
 from moldau.records.builder import build_batch, build_end_transaction_marker
 from moldau.records.record import Record
-from moldau.share.log_batches import BatchMap, aborted_spans
 from moldau.share.acquiring import Span
+from moldau.share.log_batches import BatchMap, aborted_spans
 
 
 def batch(base: int, size: int, producer_id: int = -1) -> bytes:

@@ -12,7 +12,8 @@ from share_world import World
 from moldau.ports import Pending
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.share.acknowledging import Acknowledgement, acknowledge
-from moldau.share.states import AcknowledgeType
+from moldau.share.in_flight import NEVER
+from moldau.share.states import ACQUIRED, AcknowledgeType
 
 MEMBERS = ("a", "b", "c")
 LOCK_MS = 1_000
@@ -261,6 +262,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
             assert batch.runs[-1].last == batch.last
             for run in batch.runs:
                 assert run.first <= run.last
+                assert run.state is ACQUIRED or run.transition is not None or run.deadline_ms == NEVER
             for left, right in zip(batch.runs, batch.runs[1:], strict=False):
                 assert left.last + 1 == right.first
             previous = batch.last

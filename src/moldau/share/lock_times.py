@@ -44,7 +44,7 @@ class LockTimes:
     def settled(self) -> None:
         """Something was acknowledged: drop what nobody needs to look at any more."""
         heap = self._heap
-        while heap and not _is_locked(heap[0][2]):
+        while heap and not _is_held(heap[0][2], heap[0][0]):
             heappop(heap)
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ class LockTimes:
         self._heap.clear()
 
     def _forget_stale(self) -> None:
-        self._heap = [entry for entry in self._heap if _is_locked(entry[2])]
+        self._heap = [entry for entry in self._heap if _is_held(entry[2], entry[0])]
         heapify(self._heap)
 
     def _arm(self, due_ms: int) -> None:
@@ -72,7 +72,7 @@ class LockTimes:
         due: list[InFlightBatch] = []
         while heap and heap[0][0] <= now:
             batch = heappop(heap)[2]
-            if _is_locked(batch):
+            if _is_held(batch, now):
                 due.append(batch)
         if due:
             self._expire(due)
@@ -81,5 +81,6 @@ class LockTimes:
             self._arm(self._heap[0][0])
 
 
-def _is_locked(batch: InFlightBatch) -> bool:
-    return any(run.deadline_ms != NEVER for run in batch.runs)
+def _is_held(batch: InFlightBatch, until_ms: int) -> bool:
+    """Whether anything in the batch runs out until then; what was renewed has another entry."""
+    return any(run.deadline_ms <= until_ms for run in batch.runs)
