@@ -106,6 +106,11 @@ class FetchHandler:
         for waiting in list(connection.remembered.pop(_WAITING, ())):
             waiting.abandon()
 
+    def hosted(self, topic_id: bytes, index: int) -> Partition | None:
+        """The partition of a topic id, if it is here."""
+        topic = self._partitions.by_id.get(topic_id)
+        return None if topic is None else topic.by_index.get(index)
+
     def find(self, asked: FetchPartition, version: int) -> Partition:
         table = self._partitions
         by_id = version >= _TOPIC_IDS_SINCE
@@ -137,6 +142,7 @@ class _Fetch:
         "held_back_ms",
         "is_follower",
         "min_bytes",
+        "quiet",
         "request",
     )
 
@@ -150,6 +156,8 @@ class _Fetch:
         self.committed = False
         # How long a replica is not given all there is, because it is throttled.
         self.held_back_ms = 0
+        # Of a replica's session: partitions of which there is nothing to say, with where it stands.
+        self.quiet: list[tuple[Partition, int]] = []
         newer = caller.api_version >= _REPLICA_STATE_SINCE
         self._replica_id = request.replica_state.replica_id if newer else request.replica_id
         self.is_follower = self._replica_id >= 0
@@ -173,7 +181,12 @@ class _Fetch:
         urgent = False
         reads: list[PartitionRead] = []
         version = self.caller.api_version
+        self.quiet.clear()
+        skips_quiet = self.is_follower and self.context.incremental and self._may_replicate()
+        now_ms = handler.services.clock.monotonic_ms() if skips_quiet else 0
         for asked in self.context.partitions.values():
+            if skips_quiet and self._is_quiet(asked, now_ms):
+                continue
             read = PartitionRead(asked)
             reads.append(read)
             try:
@@ -219,6 +232,28 @@ class _Fetch:
                 urgent = True
         return reads, total, urgent
 
+    def _may_replicate(self) -> bool:
+        guard = self._handler.guard
+        return guard is None or guard.allows(self.caller, Operation.CLUSTER_ACTION, ResourceKind.CLUSTER)
+
+    def _is_quiet(self, asked: FetchPartition, now_ms: int) -> bool:
+        """Whether a replica has, and was told, all there is of a partition. A session may be about thousands."""
+        partition = self._handler.hosted(asked.topic_key, asked.index)
+        if partition is None or not partition.opened or partition.leader_epoch != asked.leader_epoch:
+            return False
+        leading, log = partition.leading, partition.log
+        if (
+            leading is None
+            or log.high_watermark != asked.high_watermark
+            or log.log_start_offset != asked.log_start
+            or not leading.has_all(
+                self._replica_id, asked.fetch_offset, asked.follower_log_start, self._replica_epoch, log, now_ms
+            )
+        ):
+            return False
+        self.quiet.append((partition, asked.fetch_offset))
+        return True
+
     def _note_follower(self, read: PartitionRead, partition: Partition) -> bool:
         """Tell the partition what a replica has; whether the replica should hear at once what that has committed.
 
@@ -237,7 +272,7 @@ class _Fetch:
         guard = self._handler.guard
         assert guard is not None
         if self._replica_id >= 0:
-            allowed = guard.allows(self.caller, Operation.CLUSTER_ACTION, ResourceKind.CLUSTER)
+            allowed = self._may_replicate()
         else:
             by_id = self.caller.api_version >= _TOPIC_IDS_SINCE
             name = topic_name(self._handler.services, asked.topic_key, by_id=by_id)
@@ -355,6 +390,7 @@ class _Waiting:
         self._woken = False
         self.promise = LongPoll()
         self._partitions = [read.partition for read in reads if read.partition is not None]
+        self._partitions += [partition for partition, _ in fetch.quiet]
         # Only for readers of committed records: where each of them stands.
         self._stable_after: list[tuple[Partition, int]] | None = None
         if fetch.committed_only:
@@ -365,7 +401,10 @@ class _Waiting:
             partition.wait_for_data(self, follower=fetch.is_follower)
         self._timer = handler.later(self, fetch.request.max_wait_ms)
         fetch.caller.connection.remembered.setdefault(_WAITING, set()).add(self)
-        if fetch.committed and any(_has_more(read) for read in reads):
+        if fetch.committed and (
+            any(_has_more(read.partition, read.asked.fetch_offset) for read in reads)
+            or any(_has_more(partition, offset) for partition, offset in fetch.quiet)
+        ):
             # Appended after this fetch had read, and before it waited.
             self.noticed(LOOK_AGAIN)
         if fetch.held_back_ms:
@@ -408,9 +447,8 @@ class _Waiting:
             partition.forget_waiter(self)
 
 
-def _has_more(read: PartitionRead) -> bool:
+def _has_more(partition: Partition | None, offset: int) -> bool:
     """Whether the log reaches beyond what was asked for, or is gone, which its reader must hear."""
-    partition = read.partition
     if partition is None:
         return False
-    return not partition.opened or partition.log.log_end_offset > read.asked.fetch_offset
+    return not partition.opened or partition.log.log_end_offset > offset
