@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -21,13 +23,35 @@ from moldau.cli.placement_plans import Broker, Load, Partition, PlanError, drain
 if TYPE_CHECKING:
     from moldau.cli.admin import Admin
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 POLL_SECONDS = 0.25
 PLAN_ROWS_MAX = 50
 CORDONED = "cordoned.log.dirs"
 ALL_DIRECTORIES = "*"
 
 
-def _move_options(command: Any) -> Any:
+@dataclass(slots=True, frozen=True)
+class How:
+    """How a plan is carried out, if it is."""
+
+    execute: bool
+    throttle: int | None
+    at_once: int
+    timeout: float
+    output: str
+
+
+def _move_options(command: F) -> F:
+    """The options of commands that move replicas; the command gets one `how`."""
+
+    @wraps(command)
+    def with_how(
+        *args: Any, execute: bool, throttle: int | None, at_once: int, timeout: float, output: str, **kwargs: Any
+    ) -> Any:
+        return command(*args, how=How(execute, throttle, at_once, timeout, output), **kwargs)
+
+    given: Any = output_option(with_how)
     for option in (
         click.option("--execute", is_flag=True, help="Do it. Without this the plan is only shown."),
         click.option("--throttle", type=click.IntRange(min=1), metavar="BYTES/S", help="Limit what moving may use."),
@@ -40,26 +64,16 @@ def _move_options(command: Any) -> Any:
         ),
         click.option("--timeout", type=float, default=3600.0, show_default=True, help="Seconds until it gives up."),
     ):
-        command = option(command)
-    return command
+        given = option(given)
+    return given  # type: ignore[no-any-return]
 
 
 @click.command()
 @click.option("--topic", "topics", multiple=True, help="Only this topic. Repeatable.")
 @click.option("--broker", "wanted", type=int, multiple=True, help="Only over these brokers. Repeatable.")
 @_move_options
-@output_option
 @cluster_options
-def rebalance(
-    topics: tuple[str, ...],
-    wanted: tuple[int, ...],
-    execute: bool,
-    throttle: int | None,
-    at_once: int,
-    timeout: float,
-    output: str,
-    target: Target,
-) -> None:
+def rebalance(topics: tuple[str, ...], wanted: tuple[int, ...], how: How, target: Target) -> None:
     """Spread replicas and leaders evenly over the brokers; shows the plan unless --execute is given."""
     with target.admin() as admin:
         brokers, current = _situation(admin, topics)
@@ -69,27 +83,18 @@ def rebalance(
                 raise CliError(f"There is no broker {unknown[0]}, or it is fenced")
             outside = {broker for replicas in current.values() for broker in replicas} - set(wanted)
             chosen = [broker for broker in brokers if broker.id in wanted]
-            moved_in = _plan(lambda: drain_plan(current, brokers, outside)) if outside else {}
+            moved_in = _plan(lambda: drain_plan(current, chosen, outside)) if outside else {}
             plan = {**moved_in, **rebalance_plan({**current, **moved_in}, chosen)}
         else:
             plan = rebalance_plan(current, brokers)
-        _carry_out(admin, current, plan, brokers, execute, throttle, at_once, timeout, output)
+        _carry_out(admin, current, plan, brokers, how)
 
 
 @click.command()
 @click.argument("broker", type=int)
 @_move_options
-@output_option
 @cluster_options
-def drain(
-    broker: int,
-    execute: bool,
-    throttle: int | None,
-    at_once: int,
-    timeout: float,
-    output: str,
-    target: Target,
-) -> None:
+def drain(broker: int, how: How, target: Target) -> None:
     """Move everything off a BROKER, so that it can be taken away; shows the plan unless --execute is given.
 
     The broker is cordoned first: it is given no new partitions until the setting cordoned.log.dirs is taken off it.
@@ -102,10 +107,13 @@ def drain(
             print(f"Broker {broker} holds nothing.")
             return
         plan = _plan(lambda: drain_plan(current, brokers, [broker]))
-        if execute and broker in {each.node_id for each in describe_cluster(admin).brokers}:
+        if how.execute and broker in {each.node_id for each in describe_cluster(admin).brokers}:
             _cordon(admin, broker)
-        _carry_out(admin, current, plan, brokers, execute, throttle, at_once, timeout, output)
-    if execute and output == "table":
+            # From here on nothing new comes to it, but something may have come since we looked.
+            brokers, current = _situation(admin, ())
+            plan = _plan(lambda: drain_plan(current, brokers, [broker]))
+        _carry_out(admin, current, plan, brokers, how)
+    if how.execute and how.output == "table":
         print(f"Broker {broker} holds nothing any more. Stop it, then: kafka-cluster unregister --id {broker} ...")
 
 
@@ -120,12 +128,11 @@ def _cordon(admin: Admin, broker: int) -> None:
         print(f"New partitions may still come to broker {broker}: {error.message}", file=sys.stderr)
 
 
-def _plan(make: Any) -> dict[Partition, list[int]]:
+def _plan(make: Callable[[], dict[Partition, list[int]]]) -> dict[Partition, list[int]]:
     try:
-        found: dict[Partition, list[int]] = make()
+        return make()
     except PlanError as error:
         raise CliError(f"That cannot be done: {error}") from None
-    return found
 
 
 def _situation(admin: Admin, topics: Sequence[str]) -> tuple[list[Broker], dict[Partition, list[int]]]:
@@ -168,20 +175,16 @@ def _carry_out(
     current: Mapping[Partition, Sequence[int]],
     plan: Mapping[Partition, Sequence[int]],
     brokers: Collection[Broker],
-    execute: bool,
-    throttle: int | None,
-    at_once: int,
-    timeout: float,
-    output: str,
+    how: How,
 ) -> None:
-    _preview(admin, current, plan, brokers, output)
+    _preview(admin, current, plan, brokers, how.output)
     if not plan:
         return
-    if not execute:
-        if output == "table":
+    if not how.execute:
+        if how.output == "table":
             print("\nNothing was changed. Add --execute to do it.")
         return
-    _Move(admin, current, plan, throttle, at_once, timeout, quiet=output != "table").run()
+    _Move(admin, current, plan, how).run()
 
 
 def _preview(
@@ -253,19 +256,15 @@ class _Move:
         admin: Admin,
         current: Mapping[Partition, Sequence[int]],
         plan: Mapping[Partition, Sequence[int]],
-        throttle: int | None,
-        at_once: int,
-        timeout: float,
-        *,
-        quiet: bool,
+        how: How,
     ) -> None:
         self._admin = admin
         self._current = current
         self._plan = plan
-        self._throttle = throttle
-        self._at_once = at_once
-        self._end = time.monotonic() + timeout
-        self._quiet = quiet
+        self._throttle = how.throttle
+        self._at_once = how.at_once
+        self._end = time.monotonic() + how.timeout
+        self._quiet = how.output != "table"
         self._shown = -1
 
     def run(self) -> None:
