@@ -28,6 +28,8 @@ class SecuredKafka:
         (port,) = free_ports(1)
         self.secured = f"127.0.0.1:{port}"
         properties["listeners"] += f",SASL_PLAINTEXT://{self.secured}"
+        protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
+        properties["listener.security.protocol.map"] = protocols
         properties["sasl.enabled.mechanisms"] = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
         listener = "listener.name.sasl_plaintext"
         login = "org.apache.kafka.common.security"
