@@ -36,7 +36,7 @@ class Worker:
             "value.converter.schemas.enable": "false",
             "exactly.once.source.support": "enabled",
             "offset.flush.interval.ms": "500",
-            "plugin.discovery": "only_scan",
+            "plugin.discovery": "service_load",
         }
         for kind in ("config", "offset", "status"):
             settings[f"{kind}.storage.topic"] = f"connect-{name}-{kind}s"
