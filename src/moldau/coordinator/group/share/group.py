@@ -113,10 +113,6 @@ class ShareGroup(Group):
             names.update(after.topics)
         return {name for name, count in names.items() if count > 0}
 
-    @property
-    def subscribed(self) -> set[str]:
-        return set(self._names)
-
     def is_subscribed_to(self, topic: str) -> bool:
         return topic in self._names
 
