@@ -118,10 +118,7 @@ class WaitingFetch:
                 self._fail(led, error)
                 failed = True
             except Exception:
-                log.exception(
-                    "reading partition %s-%d for a share group failed", led.partition.topic, led.key.partition
-                )
-                self._fail(led, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR))
+                self._fail(led, _our_fault(led))
                 failed = True
             else:
                 if found is not None:
@@ -154,7 +151,11 @@ class WaitingFetch:
         total = 0
         for each in ready:
             limit = min(share, self.min_bytes - total)
-            total += bytes_available(each.log, each.offset, limit, committed_only=committed_only)
+            try:
+                total += bytes_available(each.log, each.offset, limit, committed_only=committed_only)
+            except ApiError:
+                # Whoever waits for bytes of a disk that fails is told so by the read that follows.
+                return True
             if total >= self.min_bytes:
                 return True
         self._available = total
@@ -185,6 +186,9 @@ class WaitingFetch:
                 )
             except ApiError as error:
                 self._fail(led, error)
+                continue
+            except Exception:
+                self._fail(led, _our_fault(led))
                 continue
             answer.records = read.records
             answer.given = read.acquired.given
@@ -253,3 +257,9 @@ class WaitingFetch:
         if self._over is not None:
             self._over()
             self._over = None
+
+
+def _our_fault(led: LedSharePartition) -> ApiError:
+    """To be called where an exception is handled that should not have been: the log says which."""
+    log.exception("reading partition %s-%d for a share group failed", led.partition.topic, led.key.partition)
+    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
