@@ -178,16 +178,6 @@ def read_what_is_not_committed(put: Put) -> None:
     put(_Fetch, "_read_one", read_one)
 
 
-@bug
-def ignore_leader_epochs(put: Put) -> None:
-    """Followers are answered whatever epoch they believe in, and take what they get in whatever epoch."""
-
-    def require_leader(self: Partition, asked_epoch: int = -1) -> None:
-        return None
-
-    put(Partition, "require_leader", require_leader)
-
-
 # ---- logs and producers
 
 

@@ -83,7 +83,7 @@ class Faults:
         world.network.heal()
         for node in world.nodes.values():
             node.disk.sync_ms_max = 1
-            node.disk.stops_after = None
+            node.disk.stops_after = node.dies_after = None
             node.disk.heal()
             node.clock_error_ms = 0
             if node.frozen:
@@ -107,7 +107,10 @@ class Faults:
         node.thaw()
 
     def _kill(self, node: SimulatedNode) -> None:
-        if self.world.may_end(node):
+        """At this moment, or in the midst of what comes next."""
+        if self._random.random() < 0.6:
+            node.dies_after = self._random.randrange(50)
+        elif self.world.may_end(node):
             self.world.tell(f"{node.host} is killed")
             node.crash()
 

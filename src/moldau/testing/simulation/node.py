@@ -210,6 +210,8 @@ class SimulatedNode:
         self._ports: dict[int, Service] = {}
         self._backlog: list[tuple[int, Callable[[], None]]] = []
         self._failing = False
+        # It is killed after so many more events: those come close together when much happens.
+        self.dies_after: int | None = None
 
     @property
     def address(self) -> Address:
@@ -242,6 +244,16 @@ class SimulatedNode:
             self.world.tell(f"{self.host} stops itself: a disk failed")
             self.crash()
         self.world.happened(self)
+        if self.dies_after is not None:
+            self.dies_after -= 1
+            if self.dies_after < 0 and self.alive:
+                self._die()
+
+    def _die(self) -> None:
+        self.dies_after = None
+        if self.world.may_end(self):
+            self.world.tell(f"{self.host} is killed")
+            self.crash()
 
     # ---- life
 
@@ -291,7 +303,7 @@ class SimulatedNode:
         self._backlog.clear()
         self.world.ended(self, lost_data=power)
         self.rooms = None
-        self.disk.stops_after = None
+        self.disk.stops_after = self.dies_after = None
         self.disk.crash(self.random if power else None, keep_unsynced=not power)
         self.world.network.process_ended(self.host, machine=machine)
 

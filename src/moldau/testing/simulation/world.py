@@ -129,7 +129,7 @@ class Simulation:
         for other in self.nodes.values():
             if other is not node:
                 other.disk.heal()
-                other.disk.stops_after = None
+                other.disk.stops_after = other.dies_after = None
 
     def could_not_start(self, node: SimulatedNode, error: Exception) -> None:
         """Only a disk that fails at that very moment is an excuse."""
