@@ -105,6 +105,9 @@ class Row:
     # How many nodes the work is done on: one, or a cluster of three.
     nodes: ClassVar[int] = 1
 
+    # For work that takes long whoever does it: it is measured this often at most.
+    rounds_max: ClassVar[int] = 99
+
     # Whether doing it once more warms a broker up; not for what is slow because it waits, or starts a client's JVM.
     warms_up: ClassVar[bool] = True
 

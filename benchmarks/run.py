@@ -112,7 +112,8 @@ class Measurement:
             order = self.targets if number % 2 == 0 else self.targets[::-1]
             for group in self.groups:
                 for row in group:
-                    self._measure_row(row, order, number)
+                    if number < row.rounds_max:
+                        self._measure_row(row, order, number)
                 for target in order:
                     target.remove_topics()
         for row in self.settings.rows:

@@ -38,6 +38,7 @@ from moldau.protocol.wire import WireMessage
 FETCH_VERSION, LIST_OFFSETS_VERSION = 11, 5
 ALTER_VERSION = 0
 GROUP_RESOURCE, SET = 32, 0
+GROUP_KEY, TRANSACTION_KEY = 0, 1
 COORDINATOR_VERSION, COMMIT_VERSION, OFFSET_VERSION = 2, 7, 5
 TIMEOUT_SECONDS = 30.0
 
@@ -83,15 +84,19 @@ class Connection:
 
     # ---- offsets of groups without members
 
-    def await_group_coordinator(self, group: str) -> None:
-        request = FindCoordinatorRequest(key=group, key_type=0)
+    def await_group_coordinator(self, group: str) -> int:
+        return self.await_coordinator(group, GROUP_KEY)
+
+    def await_coordinator(self, key: str, key_type: int) -> int:
+        """The node that coordinates a group or a transactional id, as soon as there is one."""
+        request = FindCoordinatorRequest(key=key, key_type=key_type)
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while True:
             answer = decode(FindCoordinatorResponse, self._ask(request, COORDINATOR_VERSION), COORDINATOR_VERSION)
             if not answer.error_code:
-                return
+                return answer.node_id
             if time.monotonic() > deadline:
-                raise TimeoutError("there is no group coordinator")
+                raise TimeoutError(f"there is no coordinator of {key}")
             time.sleep(0.05)
 
     def commit(self, group: str, topic: str, partitions: Iterable[int], offset: int) -> None:

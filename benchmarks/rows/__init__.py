@@ -6,7 +6,7 @@ To add one: write a `Row` in a module here, put it in that module's ROWS, and na
 from __future__ import annotations
 
 from benchmarks.row import Row
-from benchmarks.rows import cluster, groups, java_tools, latency, many_partitions, throughput, transactions
+from benchmarks.rows import cluster, deaths, groups, java_tools, latency, many_partitions, throughput, transactions
 
 ROWS: tuple[Row, ...] = (
     *throughput.ROWS,
@@ -16,4 +16,5 @@ ROWS: tuple[Row, ...] = (
     *groups.ROWS,
     *java_tools.ROWS,
     *cluster.ROWS,
+    *deaths.ROWS,
 )
