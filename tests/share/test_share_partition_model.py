@@ -229,6 +229,19 @@ class SharePartitionMachine(RuleBasedStateMachine):
                     else:
                         record.stands = DONE
 
+    @precondition(lambda self: not self.storing)
+    @rule()
+    def another_leader(self) -> None:
+        """Whoever takes over knows what was stored: nobody holds anything, deliveries since then are forgotten."""
+        store = self.world.store
+        self.world.share.fence()
+        self.world.load()
+        for offset, record in self.records.items():
+            state, deliveries = store.records.get(offset, (0, 0))
+            done = offset < max(store.start_offset, self.log_start) or state != 0
+            self.records[offset] = Record(DONE if done else FREE, 0 if done else deliveries)
+            assert not record.deleted or done
+
     # ---- what always holds
 
     @invariant()
