@@ -20,6 +20,8 @@ from benchmarks.wire import GROUP_KEY, TRANSACTION_KEY, Connection
 RATE_PER_SECOND = 200
 BEFORE_SECONDS, AFTER_SECONDS = 2.0, 3.0
 RECOVERY_SECONDS_MAX = 60.0
+# The client library would log every attempt to reach the dead node.
+QUIET = {"log_level": 0}
 
 
 def produce_through_a_death(task: Task) -> Work:
@@ -32,6 +34,7 @@ def produce_through_a_death(task: Task) -> Work:
         acknowledged.append(time.perf_counter())
 
     config = {
+        **QUIET,
         "enable.idempotence": True,
         "linger.ms": 0,
         "delivery.report.only.error": False,
@@ -122,7 +125,7 @@ def _insist(attempt: Callable[[], object]) -> None:
 def commit_through_a_death(task: Task) -> Work:
     """Commit one offset after the other, each confirmed."""
     topic = task["topic"]
-    consumer = make_consumer({**task, "config": {"group.id": task["key"]}})
+    consumer = make_consumer({**task, "config": {"group.id": task["key"], **QUIET}})
     consumer.assign([TopicPartition(topic, 0, 0)])
     consumer.pause([TopicPartition(topic, 0)])
 
@@ -143,7 +146,7 @@ def commit_through_a_death(task: Task) -> Work:
 
 def transact_through_a_death(task: Task) -> Work:
     """One transaction of one record after the other; one that fails is aborted and done again."""
-    producer = make_producer({**task, "config": {"transactional.id": task["key"], "linger.ms": 0}})
+    producer = make_producer({**task, "config": {"transactional.id": task["key"], "linger.ms": 0, **QUIET}})
     producer.init_transactions(RECOVERY_SECONDS_MAX)
 
     def step(number: int) -> None:
