@@ -25,9 +25,11 @@ from tests.faults.kill_load import Onlooker, Stream, Verdict, Writer, judge
 PROGRESS_SECONDS_MAX = 10.0
 IN_SYNC_SECONDS_MAX = 60.0
 LOADED = "orders"
+# A node that was killed looks through its newest segments before it serves: small ones, as it happens often here.
+SMALL_SEGMENTS = {"segment.bytes": "4194304"}
 STREAMS = [
-    Stream(LOADED, codec="lz4", partitions=PARTITIONS, config={"segment.bytes": "4194304"}),
-    Stream("plain", codec="none", partitions=2, idempotent=False, in_order=False),
+    Stream(LOADED, codec="lz4", partitions=PARTITIONS, config=SMALL_SEGMENTS),
+    Stream("plain", codec="none", partitions=2, idempotent=False, in_order=False, config=SMALL_SEGMENTS),
 ]
 
 

@@ -131,7 +131,12 @@ class Writer:
         """Stop sending and wait until everything sent was answered."""
         self._stop.set()
         self._thread.join(10)
-        left = self._producer.flush(DRAIN_SECONDS_MAX)
+        try:
+            left = self._producer.flush(DRAIN_SECONDS_MAX)
+        except (confluent_kafka.KafkaException, SystemError) as error:
+            # A producer that has given up for good says so whenever it is asked.
+            self.history.failures.append(f"{self.stream.topic}: {error.__cause__ or error}")
+            return
         if left:
             self.history.failures.append(f"{self.stream.topic}: {left} records were never answered")
 
