@@ -18,8 +18,10 @@ from moldau.broker.transaction_coordinator import TransactionCoordinator
 from moldau.controller import alter_partition, brokers, leadership
 from moldau.controller.controller import Controller
 from moldau.controller.partition_change import PartitionChange
+from moldau.coordinator.decision import Decision
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.consumer.group import ConsumerGroup
+from moldau.coordinator.group.offset_commits import OffsetCommits
 from moldau.coordinator.runtime import CoordinatorRuntime
 from moldau.coordinator.transaction import partitions as transaction_partitions
 from moldau.log.partition_log import PartitionLog
@@ -309,6 +311,20 @@ def acknowledge_offsets_before_they_are_committed(put: Put) -> None:
         return response
 
     put(CoordinatorRuntime, "_when_committed", when_committed)
+
+
+@bug
+def acknowledge_offsets_without_writing_them(put: Put) -> None:
+    """Offsets are kept in memory only, where the next coordinator does not find them."""
+    real = OffsetCommits.commit
+
+    def commit(self: OffsetCommits, who: Any, offsets: Any, response: Any, retention_ms: int = -1) -> Any:
+        decision = real(self, who, offsets, response, retention_ms)
+        for key, value in decision.records:
+            self._shard.replay(1 << 40, None, key, value)
+        return Decision(response, [])
+
+    put(OffsetCommits, "commit", commit)
 
 
 @bug

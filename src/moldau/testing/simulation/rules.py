@@ -25,13 +25,14 @@ EVERYTHING = 1 << 62
 class _Seen:
     """What was last seen of one replica in one life of its node."""
 
-    __slots__ = ("compared_to", "partition", "state")
+    __slots__ = ("compared_to", "end", "epoch", "high_watermark")
 
-    def __init__(self, partition: Partition, compared_to: int) -> None:
-        self.partition = partition
-        # (end offset, high watermark, leader epoch, leader)
-        self.state: tuple[int, int, int, int] | None = None
-        self.compared_to = compared_to
+    def __init__(self, start: int) -> None:
+        self.end = start
+        self.high_watermark = start
+        self.epoch = -2
+        # How far it was compared with what others call committed.
+        self.compared_to = start
 
 
 class _NodeSeen:
@@ -42,7 +43,7 @@ class _NodeSeen:
     def __init__(self) -> None:
         self.quorum: tuple[int, int, int, int] = (0, 0, -1, -1)
         self.image: ClusterImage = EMPTY_IMAGE
-        self.partitions: dict[PartitionKey, _Seen] = {}
+        self.partitions: dict[Partition, _Seen] = {}
 
 
 class Rules:
@@ -56,7 +57,6 @@ class Rules:
         self._quorum_leaders: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
         self._votes: dict[tuple[int, int], int] = {}
-        self._metadata_committed = 0
         self._seen: dict[tuple[int, int], _NodeSeen] = {}
         # How far the replicas of nodes that are down reach on their disks.
         self._ends_on_disk: dict[int, dict[PartitionKey, int]] = {}
@@ -67,9 +67,9 @@ class Rules:
         for key, seen in list(self._seen.items()):
             if key[0] == node.id:
                 del self._seen[key]
-                for place, replica in seen.partitions.items():
-                    if replica.state is not None:
-                        ends[place] = EVERYTHING if lost_data else replica.state[0]
+                for partition, replica in seen.partitions.items():
+                    place = (partition.topic_id, partition.index)
+                    ends[place] = EVERYTHING if lost_data else replica.end
         if ends:
             self._ends_on_disk[node.id] = ends
 
@@ -90,10 +90,22 @@ class Rules:
         if image is not seen.image:
             seen.image = image
             self._look_at_image(node, image)
+        known = seen.partitions
         for hosted in rooms.partitions.by_name.values():
             for partition in hosted.by_index.values():
-                if partition.opened:
-                    self._look_at_partition(node, seen, partition)
+                if not partition.opened:
+                    continue
+                log = partition.log
+                replica = known.get(partition)
+                if replica is None:
+                    replica = known[partition] = _Seen(log.log_start_offset)
+                elif (
+                    replica.end == log.log_end_offset
+                    and replica.high_watermark == log.high_watermark
+                    and replica.epoch == partition.leader_epoch
+                ):
+                    continue
+                self._look_at_partition(node, replica, partition)
 
     # ---- the quorum and its image
 
@@ -152,18 +164,12 @@ class Rules:
 
     # ---- partitions
 
-    def _look_at_partition(self, node: SimulatedNode, seen: _NodeSeen, partition: Partition) -> None:
+    def _look_at_partition(self, node: SimulatedNode, replica: _Seen, partition: Partition) -> None:
         log = partition.log
         key = (partition.topic_id, partition.index)
-        replica = seen.partitions.get(key)
-        high_watermark = log.high_watermark
-        state = (log.log_end_offset, high_watermark, partition.leader_epoch, partition.leader_id)
-        if replica is None or replica.partition is not partition:
-            replica = seen.partitions[key] = _Seen(partition, log.log_start_offset)
-        elif replica.state == state:
-            return
+        before, high_watermark = replica.high_watermark, log.high_watermark
+        replica.end, replica.high_watermark, replica.epoch = log.log_end_offset, high_watermark, partition.leader_epoch
         where = f"{partition.topic}-{partition.index}"
-        before, replica.state = replica.state, state
         if high_watermark > log.log_end_offset:
             raise Broken(f"{where}: {node.host} has committed up to {high_watermark} of a log that ends before")
         if partition.is_leader:
@@ -174,8 +180,8 @@ class Rules:
                 raise Broken(
                     f"{where}: {node.host} calls {log.last_stable_offset} stable, committed is {high_watermark}"
                 )
-        if before is not None and high_watermark < before[1]:
-            raise Broken(f"{where}: the high watermark of {node.host} went back from {before[1]} to {high_watermark}")
+        if high_watermark < before:
+            raise Broken(f"{where}: the high watermark of {node.host} went back from {before} to {high_watermark}")
         ledger = self.ledgers.get(key)
         if ledger is None:
             ledger = self.ledgers[key] = Ledger(where, log.log_start_offset)
