@@ -79,9 +79,7 @@ class ColumnBuilder:
             timestamp_types,
             *key,
             *value,
-            header_ends,
-            *header_key,
-            *header_value,
+            (header_ends, *header_key, *header_value),
             filled,
         )
         if count == kernels.CORRUPT:

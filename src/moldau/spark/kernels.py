@@ -92,6 +92,47 @@ def _load64(_typing_context, address):  # type: ignore[no-untyped-def]  # noqa: 
 
 
 @njit(cache=True, nogil=True, boundscheck=False)
+def _parse_headers(data, position, end, row, columns, filled):  # type: ignore[no-untyped-def]
+    """Read the headers of the record that has just become `row` - 1; CORRUPT, or the position after them."""
+    ends, key_ends, keys, value_ends, value_valid, values = columns
+    data_address = np.int64(data.ctypes.data)
+    keys_address = np.int64(keys.ctypes.data)
+    values_address = np.int64(values.ctypes.data)
+    header = filled[HEADERS]
+    key_at = filled[HEADER_KEY_BYTES]
+    value_at = filled[HEADER_VALUE_BYTES]
+    count, position = _varint(data, position, end)
+    if position < 0 or count < 0 or count > end - position:
+        return np.int64(CORRUPT)
+    for _ in range(count):
+        size, position = _varint(data, position, end)
+        if position < 0 or size < 0 or size > end - position:
+            return np.int64(CORRUPT)
+        _copy(keys_address + key_at, data_address + position, size)
+        position += size
+        key_at += size
+        key_ends[header + 1] = key_at
+        size, position = _varint(data, position, end)
+        if position < 0 or size > end - position:
+            return np.int64(CORRUPT)
+        if size >= 0:
+            _copy(values_address + value_at, data_address + position, size)
+            position += size
+            value_at += size
+            value_valid[header] = 1
+        else:
+            value_valid[header] = 0
+            filled[NULL_HEADER_VALUES] += 1
+        value_ends[header + 1] = value_at
+        header += 1
+    ends[row] = header
+    filled[HEADERS] = header
+    filled[HEADER_KEY_BYTES] = key_at
+    filled[HEADER_VALUE_BYTES] = value_at
+    return position
+
+
+@njit(cache=True, nogil=True, boundscheck=False)
 def parse_records(  # type: ignore[no-untyped-def]
     data,
     table,
@@ -107,34 +148,23 @@ def parse_records(  # type: ignore[no-untyped-def]
     value_ends,
     value_valid,
     values,
-    header_ends,
-    header_key_ends,
-    header_keys,
-    header_value_ends,
-    header_value_valid,
-    header_values,
+    header_columns,
     filled,
 ):
     """Read every record whose offset is in [first_offset, end_offset) into columns; CORRUPT, or how many rows."""
     data_address = np.int64(data.ctypes.data)
     keys_address = np.int64(keys.ctypes.data)
     values_address = np.int64(values.ctypes.data)
-    header_keys_address = np.int64(header_keys.ctypes.data)
-    header_values_address = np.int64(header_values.ctypes.data)
     row = np.int64(0)
     key_at = np.int64(0)
     value_at = np.int64(0)
-    header = np.int64(0)
-    header_key_at = np.int64(0)
-    header_value_at = np.int64(0)
     null_keys = np.int64(0)
     null_values = np.int64(0)
-    null_header_values = np.int64(0)
     key_ends[0] = 0
     value_ends[0] = 0
-    header_ends[0] = 0
-    header_key_ends[0] = 0
-    header_value_ends[0] = 0
+    header_columns[0][0] = 0
+    header_columns[1][0] = 0
+    header_columns[3][0] = 0
     for batch in range(table.shape[0]):
         position = table[batch, BODY_START]
         body_end = table[batch, BODY_END]
@@ -189,32 +219,8 @@ def parse_records(  # type: ignore[no-untyped-def]
                 timestamps[row] = (base_timestamp + timestamp_delta) * 1000
                 timestamp_types[row] = 0
             row += 1
-            if with_headers:
-                count, position = _varint(data, position, end)
-                if position < 0 or count < 0 or count > end - position:
-                    return CORRUPT
-                for _ in range(count):
-                    size, position = _varint(data, position, end)
-                    if position < 0 or size < 0 or size > end - position:
-                        return CORRUPT
-                    _copy(header_keys_address + header_key_at, data_address + position, size)
-                    position += size
-                    header_key_at += size
-                    header_key_ends[header + 1] = header_key_at
-                    size, position = _varint(data, position, end)
-                    if position < 0 or size > end - position:
-                        return CORRUPT
-                    if size >= 0:
-                        _copy(header_values_address + header_value_at, data_address + position, size)
-                        position += size
-                        header_value_at += size
-                        header_value_valid[header] = 1
-                    else:
-                        header_value_valid[header] = 0
-                        null_header_values += 1
-                    header_value_ends[header + 1] = header_value_at
-                    header += 1
-                header_ends[row] = header
+            if with_headers and _parse_headers(data, position, end, row, header_columns, filled) < 0:
+                return CORRUPT
             position = end
         if position != body_end:
             return CORRUPT
@@ -223,10 +229,6 @@ def parse_records(  # type: ignore[no-untyped-def]
     filled[VALUE_BYTES] = value_at
     filled[NULL_KEYS] = null_keys
     filled[NULL_VALUES] = null_values
-    filled[HEADERS] = header
-    filled[HEADER_KEY_BYTES] = header_key_at
-    filled[HEADER_VALUE_BYTES] = header_value_at
-    filled[NULL_HEADER_VALUES] = null_header_values
     return row
 
 

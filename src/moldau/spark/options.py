@@ -67,7 +67,8 @@ _DURATION = re.compile(r"(\d+)\s*(ms|milliseconds?|s|sec|seconds?|m|min|minutes?
 _DURATION_MS = {"ms": 1, "mi": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60_000
 DEFAULT_POLL_TIMEOUT_MS = 120_000
-DEFAULT_FETCH_BYTES = 4 * 1024 * 1024
+# Kafka's own default. Larger answers were slower: they fall out of the cache, and Spark waits longer for the first.
+DEFAULT_FETCH_BYTES = 1024 * 1024
 
 
 class Options:
