@@ -342,6 +342,10 @@ class _Fetch:
     def _diverged(self, read: PartitionRead, log: PartitionLog, asked: FetchPartition) -> bool:
         """Whether the reader's log parted from this one before the offset it asks for."""
         epoch, end_offset = log.end_offset_for_epoch(asked.last_fetched_epoch)
+        if self.is_follower and epoch < 0 <= log.epochs.latest < asked.last_fetched_epoch:
+            # Nobody leads in an epoch that its leader does not know of: a bit has flipped at the reader, where no
+            # checksum covers it. It shall cut its log where the epochs that both know end.
+            epoch, end_offset = log.epochs.latest, log.log_end_offset
         if epoch < 0:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
