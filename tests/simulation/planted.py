@@ -15,12 +15,10 @@ from typing import Any
 
 from moldau.broker.fetch import _Fetch
 from moldau.broker.transaction_coordinator import TransactionCoordinator
-from moldau.controller import alter_partition, brokers, leadership
+from moldau.controller import brokers, leadership
 from moldau.controller.controller import Controller
 from moldau.controller.partition_change import PartitionChange
 from moldau.coordinator.decision import Decision
-from moldau.coordinator.group.classic.group import ClassicGroup
-from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.offset_commits import OffsetCommits
 from moldau.coordinator.runtime import CoordinatorRuntime
 from moldau.coordinator.transaction import partitions as transaction_partitions
@@ -285,11 +283,6 @@ def trust_brokers_that_crashed(put: Put) -> None:
 
 
 @bug
-def take_in_sync_sets_of_former_leaders(put: Put) -> None:
-    put(alter_partition, "_reason_against", lambda *args: ErrorCode.NONE)
-
-
-@bug
 def keep_leaders_that_are_gone(put: Put) -> None:
     put(leadership, "broker_leaves", lambda s, broker_id: [])
     put(brokers.leadership, "broker_leaves", lambda s, broker_id: [])
@@ -379,12 +372,6 @@ def take_writes_of_zombies(put: Put) -> None:
 
     put(transaction_partitions, "_check", check)
     put(ProducerState, "_check_epoch", lambda self, entry, epoch: None)
-
-
-@bug
-def take_commits_of_former_members(put: Put) -> None:
-    put(ClassicGroup, "check_commit", lambda self, *args, **kwargs: None)
-    put(ConsumerGroup, "check_commit", lambda self, *args, **kwargs: None)
 
 
 # ---- looking for them

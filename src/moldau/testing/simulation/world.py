@@ -22,7 +22,7 @@ from moldau.testing.simulation.rules import Rules
 if TYPE_CHECKING:
     from moldau.testing.simulation.client import Client
 
-EVENTS_MAX = 200_000
+EVENTS_MAX = 30_000
 EVENTS_PER_LOOK = 10
 
 
