@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.broker.broker_node import SimulatedNode
 
 from moldau.broker.context import ClientConnection
 from moldau.ports import Pending
@@ -18,7 +19,6 @@ from moldau.protocol.generated.wire.default_principal_data import DefaultPrincip
 from moldau.protocol.generated.wire.envelope_request import EnvelopeRequest
 from moldau.protocol.generated.wire.metadata_request import MetadataRequest
 from moldau.protocol.wire import WireMessage
-from tests.broker.broker_node import SimulatedNode
 
 ALICE = b"\0\0" + encode(DefaultPrincipalData(type_="User", name="alice"), 0)
 LOCALHOST = bytes([127, 0, 0, 1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.replication.replicated_world import TOPIC, ReplicatedWorld
 
 # Where a batch keeps the epoch of the leader that took it, and a bit that makes it impossibly large.
