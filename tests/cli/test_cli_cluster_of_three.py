@@ -31,7 +31,7 @@ from moldau.testing.nodes import free_ports
 from tests.cli.conftest import Done
 
 Call = Callable[..., Done]
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 90.0
 
 
 def eventually(condition: Callable[[], bool]) -> None:

@@ -20,7 +20,7 @@ from moldau.config.one_node import defaults_for_one_node
 from moldau.config.types import ConfigError
 from moldau.node.supervised_nodes import properties_of_nodes
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 90.0
 
 
 # ---- what each node is told

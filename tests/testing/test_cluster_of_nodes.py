@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 from moldau.node.peers import FAULTS_VARIABLE
 from moldau.testing import Cluster
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 90.0
 
 
 def eventually(condition: Callable[[], bool]) -> None:
