@@ -126,3 +126,16 @@ def test_the_same_seed_gives_the_same_crash() -> None:
 
     assert run(7) == run(7)
     assert run(7) != run(8)
+
+
+def test_a_directory_whose_renaming_is_lost_is_there_again() -> None:
+    disk = SimulatedDisk()
+    disk.make_dirs("/data/old")
+    with_file = disk.open("/data/old/file")
+    with_file.append([b"x"])
+    with_file.sync()
+    disk.rename("/data/old", "/data/new")
+    disk.crash()
+    assert disk.list_dir("/data/old") == ["file"]
+    disk.rename("/data/old", "/data/newer")
+    assert disk.read_bytes("/data/newer/file") == b"x"

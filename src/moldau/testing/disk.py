@@ -206,6 +206,9 @@ class SimulatedDisk:
         self._names = names
         self._durable_names = dict(names)
         self._journal.clear()
+        # A rename that is undone brings its directory back.
+        for path in names:
+            self._directories.add(path.rpartition("/")[0])
 
     def fail(self, operation: str, error: int = errno.EIO, *, ending: str = "", after: int = 0, times: int = 1) -> None:
         """Let an operation on a path with this ending fail, after so many that succeed, so many times."""

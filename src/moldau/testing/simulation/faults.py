@@ -7,10 +7,11 @@ node at a time, and bits flip on one node at a time.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Final
 
-from moldau.records.batch import LEADER_FIELDS_SIZE, iter_batches
+from moldau.records.batch import LEADER_FIELDS_SIZE, BatchError, BatchHeader, iter_batches
 from moldau.testing.simulation.network import LinkQuality
 from moldau.testing.simulation.node import DATA, SimulatedNode
 from moldau.testing.simulation.world import Simulation
@@ -214,7 +215,7 @@ class Faults:
         self.world.loses_data(node)
         disk, random = node.disk, self._random
         logs = [path for path in disk.paths() if path.endswith(".log") and "__cluster_metadata" not in path]
-        batches = [(path, header) for path in logs for header in iter_batches(disk.read_bytes(path))]
+        batches = [(path, header) for path in logs for header in _whole_batches(disk.read_bytes(path))]
         self.world.tell(f"{node.host} is killed" + (", and a bit of its logs flips" if batches else ""))
         if batches:
             path, header = random.choice(batches)
@@ -226,3 +227,11 @@ class Faults:
     def _clock(self, node: SimulatedNode) -> None:
         node.clock_error_ms = self._random.choice((-600_000, -2_000, 2_000, 60_000, 86_400_000))
         self.world.tell(f"the clock of {node.host} jumps: it is {node.clock_error_ms} ms off")
+
+
+def _whole_batches(data: bytes) -> list[BatchHeader]:
+    """The batches of a log, up to where an earlier flip has hit one."""
+    found: list[BatchHeader] = []
+    with suppress(BatchError):
+        found.extend(iter_batches(data))
+    return found
