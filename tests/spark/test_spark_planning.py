@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In, IsNotNull, LessThan, StringContains
 
 from moldau.spark.fetching import OffsetRange
-from moldau.spark.planning import from_json, limit, split, to_json
+from moldau.spark.planning import TASK_OFFSETS_MIN, from_json, limit, pack, split, to_json
 from moldau.spark.pushdown import Narrowing, push
 
 spans = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 500)), max_size=8)
@@ -29,6 +29,16 @@ def test_pieces_cover_exactly_what_the_ranges_cover(
         assert covered == list(range(whole.start, whole.end))
     if most is not None:
         assert all(piece.end - piece.start <= most for piece in pieces)
+
+
+def test_small_ranges_share_a_task_and_large_ones_do_not() -> None:
+    small = [OffsetRange("t", index, 0, 100) for index in range(8)]
+    assert pack(small, None, None) == [tuple(small)]
+    assert pack(small, 3, None) == pack(small, None, 500) == [(each,) for each in small]
+    large = [OffsetRange("t", index, 0, TASK_OFFSETS_MIN) for index in range(4)]
+    assert pack(large, None, None) == [(each,) for each in large]
+    assert pack([*small, *large], None, None) == [(*small, large[0]), *[(each,) for each in large[1:]]]
+    assert pack([], None, None) == []
 
 
 def test_one_large_partition_is_cut_into_as_many_tasks_as_wanted() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -14,16 +15,16 @@ from moldau.spark.client.offsets import EARLIEST, NO_OFFSET, list_offsets
 from moldau.spark.errors import MoldauError
 from moldau.spark.fetching import FetchSettings, OffsetRange, read_range
 from moldau.spark.options import SourceOptions
-from moldau.spark.planning import find_partitions, resolve, split
+from moldau.spark.planning import find_partitions, pack, resolve, split
 from moldau.spark.pushdown import Narrowing, push
 
 
 class RangePartition(InputPartition):
-    """A task: a range of offsets of one partition."""
+    """A task: one range of offsets, or several small ones."""
 
-    def __init__(self, wanted: OffsetRange) -> None:
-        super().__init__(str(wanted))
-        self.range = wanted
+    def __init__(self, ranges: tuple[OffsetRange, ...]) -> None:
+        super().__init__(", ".join(map(str, ranges)))
+        self.ranges = ranges
 
 
 def fetch_settings(options: SourceOptions, min_timestamp: int | None = None) -> FetchSettings:
@@ -45,7 +46,8 @@ def read_partition(partition: InputPartition, settings: FetchSettings, schema: S
     # Spark plans a task with nothing in it when there is no range at all.
     if not isinstance(partition, RangePartition):
         return iter(())
-    return read_range(partition.range, settings, to_arrow_schema(schema, timezone="UTC"))
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    return chain.from_iterable(read_range(each, settings, arrow_schema) for each in partition.ranges)
 
 
 class MoldauBatchReader(DataSourceReader):
@@ -86,7 +88,8 @@ class MoldauBatchReader(DataSourceReader):
             first = max(first, by_time.get(each, 0))
             ranges.append(OffsetRange(*each, first, min(end, narrowing.end_offset)))
         pieces = split(ranges, options.min_partitions, options.max_records_per_partition)
-        return [RangePartition(piece) for piece in pieces]
+        tasks = pack(pieces, options.min_partitions, options.max_records_per_partition)
+        return [RangePartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(partition, self._settings, self._schema)

@@ -25,6 +25,9 @@ Offsets = dict[TopicPartition, int]
 # What is looked at to estimate the size of records: some batches from where the next micro-batch starts.
 SAMPLE_BYTES = 64 * 1024
 
+# Starting a Python task costs Spark about as long as reading this many small records.
+TASK_OFFSETS_MIN = 10_000
+
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     """The shape of Spark's checkpoints, in a fixed order so that equal offsets are equal texts."""
@@ -132,6 +135,23 @@ def split(ranges: Iterable[OffsetRange], min_partitions: int | None, max_records
         share = (each.end - each.start) * min_partitions / total
         cut += _cut(each, max(1, round(share)))
     return cut
+
+
+def pack(
+    ranges: Iterable[OffsetRange], min_partitions: int | None, max_records: int | None
+) -> list[tuple[OffsetRange, ...]]:
+    """Ranges put together into tasks of at least TASK_OFFSETS_MIN offsets, unless it was said how tasks are to be cut."""
+    if min_partitions is not None or max_records is not None:
+        return [(each,) for each in ranges]
+    tasks: list[list[OffsetRange]] = []
+    room = 0
+    for each in ranges:
+        if room <= 0:
+            tasks.append([])
+            room = TASK_OFFSETS_MIN
+        tasks[-1].append(each)
+        room -= each.end - each.start
+    return [tuple(task) for task in tasks]
 
 
 def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:

@@ -30,7 +30,17 @@ from moldau.spark.client.offsets import EARLIEST, LATEST, commit_group_offsets, 
 from moldau.spark.errors import DataLossError, MoldauError
 from moldau.spark.fetching import OffsetRange
 from moldau.spark.options import SourceOptions
-from moldau.spark.planning import Offsets, find_partitions, from_json, limit, record_sizes, resolve, split, to_json
+from moldau.spark.planning import (
+    Offsets,
+    find_partitions,
+    from_json,
+    limit,
+    pack,
+    record_sizes,
+    resolve,
+    split,
+    to_json,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -138,7 +148,8 @@ class MoldauStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._lost(f"{each.topic}-{each.partition} went back from offset {each.start} to {each.end}")
         options = self._options
         pieces = split(ranges, options.min_partitions, options.max_records_per_partition)
-        return [RangePartition(piece) for piece in pieces]
+        tasks = pack(pieces, options.min_partitions, options.max_records_per_partition)
+        return [RangePartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(partition, self._settings, self._schema)
