@@ -140,7 +140,7 @@ def split(ranges: Iterable[OffsetRange], min_partitions: int | None, max_records
 def pack(
     ranges: Iterable[OffsetRange], min_partitions: int | None, max_records: int | None
 ) -> list[tuple[OffsetRange, ...]]:
-    """Ranges put together into tasks of at least TASK_OFFSETS_MIN offsets, unless it was said how tasks are to be cut."""
+    """Ranges put together into tasks of at least TASK_OFFSETS_MIN offsets, unless it was said how to cut tasks."""
     if min_partitions is not None or max_records is not None:
         return [(each,) for each in ranges]
     tasks: list[list[OffsetRange]] = []
