@@ -15,7 +15,7 @@ from typing import Any
 
 from moldau.broker.fetch import _Fetch
 from moldau.broker.transaction_coordinator import TransactionCoordinator
-from moldau.controller import brokers, leadership
+from moldau.controller import brokers
 from moldau.controller.controller import Controller
 from moldau.controller.partition_change import PartitionChange
 from moldau.coordinator.decision import Decision
@@ -29,7 +29,6 @@ from moldau.ports import Pending
 from moldau.protocol.errors import ErrorCode
 from moldau.quorum import elections, quorum
 from moldau.quorum.leader import Leader
-from moldau.quorum.metadata_log import MetadataLog
 from moldau.records.batch import BatchHeader
 from moldau.replication.fetcher import _LeaderFetcher
 from moldau.replication.leader_state import LeaderState
@@ -252,11 +251,6 @@ def vote_for_shorter_logs(put: Put) -> None:
 
 
 @bug
-def count_metadata_that_is_not_synced(put: Put) -> None:
-    put(MetadataLog, "durable_offset", property(lambda self: self.end_offset))
-
-
-@bug
 def commit_metadata_without_a_majority(put: Put) -> None:
     def commit(self: Leader) -> bool:
         ends = sorted((progress.end_offset for progress in self._voters.values()), reverse=True)
@@ -280,12 +274,6 @@ def elect_whoever_is_alive(put: Put) -> None:
 def trust_brokers_that_crashed(put: Put) -> None:
     """Who comes back without having shut down may still lead."""
     put(brokers, "_previous_incarnation_ends", lambda s, existing, previous: [])
-
-
-@bug
-def keep_leaders_that_are_gone(put: Put) -> None:
-    put(leadership, "broker_leaves", lambda s, broker_id: [])
-    put(brokers.leadership, "broker_leaves", lambda s, broker_id: [])
 
 
 @bug

@@ -31,8 +31,6 @@ FOUND_IN = {
     "read-what-is-not-committed": 74,
     "answer-before-metadata-is-committed": 41,
     "acknowledge-offsets-before-they-are-committed": 30,
-    "keep-leaders-that-are-gone": 76,
-    "count-metadata-that-is-not-synced": 84,
     "do-not-count-whom-the-controller-may-have-let-in": 78,
 }
 
