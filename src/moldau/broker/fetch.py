@@ -373,8 +373,9 @@ class _Fetch:
         partitions = session.partitions
         for read in reads:
             asked = read.asked
-            # After an error the next answer must mention the partition again, whatever it has to say.
-            asked.high_watermark = -1 if read.error else read.high_watermark
+            # After an error the next answer must mention the partition again, whatever it has to say; the same when the
+            # reader was told to cut its log, and looked at nothing else.
+            asked.high_watermark = -1 if read.error or read.diverging is not None else read.high_watermark
             asked.log_start = read.log_start
             if read.size:
                 key = (asked.topic_key, asked.index)
