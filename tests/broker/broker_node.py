@@ -44,7 +44,7 @@ from moldau.records.builder import build_batch
 from moldau.records.record import Record, read_records
 from moldau.replication.log_settings import log_config
 from moldau.replication.partition_table import PartitionTable
-from moldau.testing.clock import VirtualClock
+from moldau.testing.clock import LifeClock, VirtualClock
 from moldau.testing.disk import SimulatedDisk
 
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
@@ -101,7 +101,8 @@ class SimulatedNode:
         format_storage(self.disk, request, now_ms=self.clock.now_ms(), random=self.random)
 
     def _start(self) -> None:
-        clock, random = self.clock, self.random
+        clock, random = LifeClock(self.clock), self.random
+        self._life = clock
         found = existing_directories(self.disk, self.directories, cluster_id=CLUSTER_ID, node_id=1)
         self.directory_ids = {path: properties.directory_id for path, properties in found.items()}
         log = MetadataLog(self.disk, clock, self.directories[0], MetadataLogSettings(), failed=self._fail)
@@ -234,6 +235,7 @@ class SimulatedNode:
 
     def restart(self) -> None:
         """Stop without any preparation and start again on what is on disk."""
+        self._life.alive = False
         self.disk.crash(keep_unsynced=True)
         self._start()
 

@@ -23,7 +23,7 @@ from moldau.metadata.delta import ImageDelta
 from moldau.metadata.features import supported_features
 from moldau.metadata.image import ClusterImage, PartitionRegistration
 from moldau.metadata.publisher import MetadataLoader
-from moldau.ports import Address, Pending, Timer
+from moldau.ports import Address, Pending
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.frames import decode_response, encode_request
@@ -46,7 +46,7 @@ from moldau.records.record import Record, read_records
 from moldau.replication.log_settings import log_config
 from moldau.replication.partition import Partition
 from moldau.replication.partition_table import PartitionTable
-from moldau.testing.clock import VirtualClock
+from moldau.testing.clock import LifeClock, VirtualClock
 from moldau.testing.disk import SimulatedDisk
 from moldau.testing.network import NetworkFaults, VirtualNetwork
 
@@ -55,23 +55,6 @@ CONTROLLER_ID = 100
 HEARTBEAT_MS = 100
 TOPIC = "t"
 BETWEEN_BROKERS = (ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.WRITE_TXN_MARKERS, ApiKey.ADD_PARTITIONS_TO_TXN)
-
-
-class LifeClock:
-    """The clock of one life of a node: what it had planned dies with it."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        self._clock = clock
-        self.alive = True
-
-    def now_ms(self) -> int:
-        return self._clock.now_ms()
-
-    def monotonic_ms(self) -> int:
-        return self._clock.monotonic_ms()
-
-    def call_later(self, delay_ms: int, run: Callable[[], None]) -> Timer:
-        return self._clock.call_later(delay_ms, lambda: run() if self.alive else None)
 
 
 class WorldController:

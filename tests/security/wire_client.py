@@ -140,6 +140,12 @@ def resident_bytes(pid: int) -> int:
         return next(int(line.split()[1]) << 10 for line in status if line.startswith("RssAnon"))
 
 
+def resident_with_files(pid: int) -> int:
+    """What the process holds in memory now, with the pages of files that it has mapped to send them."""
+    with open(f"/proc/{pid}/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS"))
+
+
 def node_log(cluster: Cluster) -> str:
     """What a node with a process of its own has logged."""
     return (cluster.data_dir / "node.log").read_text(errors="replace")

@@ -84,3 +84,20 @@ class VirtualClock:
         while timers and timers[0][2].cancelled:
             heapq.heappop(timers)
         return max(0, timers[0][0] - self._monotonic) if timers else None
+
+
+class LifeClock:
+    """The clock of one life of a node: what it had planned dies with it."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self.alive = True
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def monotonic_ms(self) -> int:
+        return self._clock.monotonic_ms()
+
+    def call_later(self, delay_ms: int, run: Callable[[], None]) -> VirtualTimer:
+        return self._clock.call_later(delay_ms, lambda: run() if self.alive else None)
