@@ -70,7 +70,8 @@ class ShareShard:
         state = ShareState(
             snapshot_epoch=0 if known is None else known.snapshot_epoch + 1,
             state_epoch=asked.state_epoch,
-            leader_epoch=0,
+            # Leaders that were fenced stay fenced, also when only this record is left of the log.
+            leader_epoch=self._leader_epochs.get(key, 0),
             start_offset=asked.start_offset,
             delivery_complete_count=NO_COUNT if asked.start_offset == NO_START_OFFSET else 0,
             batches=(),
