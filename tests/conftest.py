@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-# How long one example takes says something about the machine, nothing about the code. At a desk every run looks at other
-# examples; where a run decides whether a change lands, the same ones, so that it fails for the change and not by chance.
+# How long one example takes says something about the machine, nothing about the code. At a desk every run looks at
+# other examples; where a run decides whether a change lands it looks at the same ones, and fails for the change alone.
 settings.register_profile("moldau", deadline=None, derandomize=bool(os.environ.get("MOLDAU_SAME_EXAMPLES")))
 settings.load_profile("moldau")
 
