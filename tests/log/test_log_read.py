@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_helpers import World, batches, client_batch, read_all
 
+from moldau.log import readable_log
 from moldau.protocol.errors import ApiError, ErrorCode
 
 
@@ -152,3 +153,28 @@ def test_any_sizes_any_limits(sizes: list[int], max_bytes: int, interval: int) -
     for start in range(0, len(sizes), 7):
         data = world.log.read(start, max_bytes)
         assert data.size <= max_bytes or len(batches(data.records)) == 1
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    sizes=st.lists(st.integers(0, 3000), min_size=2, max_size=60),
+    interval=st.sampled_from([100, 1000, 100_000]),
+    max_bytes=st.integers(100, 20_000),
+    data=st.data(),
+)
+def test_what_is_read_to_be_sent_is_cut_where_it_is_read(
+    sizes: list[int], interval: int, max_bytes: int, data: st.DataObject
+) -> None:
+    world = World(index_interval_bytes=interval, segment_bytes=30_000)
+    for size in sizes:
+        world.log.append_as_leader(client_batch([bytes(size)]), 0)
+    limit = data.draw(st.integers(1, len(sizes)))
+    offset = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readable_log, "CUT_FIRST_BYTES", 100)
+        while offset < limit:
+            sent = world.log.read(offset, max_bytes, max_offset=limit, to_send=True)
+            plain = world.log.read(offset, max_bytes, max_offset=limit)
+            assert bytes(sent.records) == bytes(plain.records)
+            assert (sent.size, sent.next_offset) == (plain.size, plain.next_offset)
+            offset = sent.next_offset

@@ -29,6 +29,8 @@ T = TypeVar("T")
 _base_offset_of = attrgetter("base_offset")
 # Positions of so many recently read offsets are remembered for readers that go on where they stopped.
 _REMEMBERED_POSITIONS = 64
+# From this size on it pays to find out first where the last whole batch ends, and only then to read.
+CUT_FIRST_BYTES = 256 << 10
 
 
 class FetchData(NamedTuple):
@@ -227,6 +229,12 @@ class ReadableLog(ABC):
     ) -> FetchData | None:
         """The batches of one segment; None when it has none in the range."""
         end, end_offset = self._end_of(segment, max_offset)
+        if to_send and exact and end - start > max_bytes >= CUT_FIRST_BYTES:
+            # Pages shall be mapped for what is sent, not for the beginning of a batch that is left out.
+            cut, next_offset = segment.end_of_whole_batches(start, start + max_bytes)
+            if cut > start and len(data := segment.file.lend(start, cut - start)) == cut - start:
+                self._remember(next_offset, segment, cut)
+                return FetchData([data], cut - start, next_offset, segment.base_offset, start)
         at = 0
         file = segment.file
         read: Callable[[int, int], Buffer] = file.lend if to_send else file.read

@@ -211,6 +211,25 @@ class Segment:
             at += length + LENGTH_OVERHEAD
         return at, next_offset if at > first else -1
 
+    def end_of_whole_batches(self, first: int, limit: int) -> tuple[int, int]:
+        """As `cut_before`, of what has not been read: only the headers next to `limit` are looked at."""
+        at = max(first, self.offset_index.boundary_before(limit - HEADER_SIZE))
+        next_offset = -1
+        read_from, data = at, b""
+        while at + HEADER_SIZE <= limit:
+            if at - read_from + HEADER_SIZE > len(data):
+                read_from, data = at, self.file.read(at, min(_LOOK_BEYOND, limit - at))
+                if len(data) < HEADER_SIZE:
+                    break
+            base, length, delta, _, _ = _unpack_place(data, at - read_from)
+            if next_offset < 0:
+                next_offset = base
+            if at + length + LENGTH_OVERHEAD > limit:
+                break
+            next_offset = base + delta + 1
+            at += length + LENGTH_OVERHEAD
+        return at, next_offset if at > first else -1
+
     def scan(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, memoryview]]:
         """Whole batches from `position` on, as (position, bytes). Stops before what does not look like a batch."""
         end = self.size if end is None else end
