@@ -144,6 +144,19 @@ def test_controlled_shutdown_of_one_of_two() -> None:
     assert world.image.brokers[1].fenced
 
 
+def test_a_broker_takes_no_replicas_while_it_goes_and_takes_followers_when_it_has_gone() -> None:
+    world = ControllerWorld()
+    world.join(1, 2)
+    world.create("orders", assignments={0: [1, 2]})
+    world.heartbeat(1, want_shut_down=True)
+    assert world.create("early", 1, 2).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    world.heartbeat(2)
+    assert world.heartbeat(1, want_shut_down=True).should_shut_down
+    assert world.create("late", 1, 2).error_code == ErrorCode.NONE
+    partition = world.partition("late")
+    assert (partition.replicas, partition.leader, partition.isr) == ((2, 1), 2, (2,))
+
+
 def test_a_broker_without_leaders_may_stop_at_once() -> None:
     world = ControllerWorld()
     world.join(1)

@@ -28,6 +28,8 @@ log = logging.getLogger("moldau.broker")
 _CREATE_TOPICS_VERSION = 7
 # Topics named in one line of the log.
 _NAMED = 3
+# Clients ask again at once; the same complaint is not repeated sooner than this.
+_COMPLAIN_EVERY_MS = 10_000
 
 # For each internal topic: its settings for partitions and replicas, and what else it is created with.
 _INTERNAL = {
@@ -68,6 +70,9 @@ class TopicAutoCreator:
     def __init__(self, services: BrokerServices) -> None:
         self._services = services
         self._in_flight: dict[str, Pending[ErrorCode]] = {}
+        # What was said last, and until when it is not said again.
+        self._complaint = ""
+        self._silent_until_ms = 0
 
     def create(self, names: Iterable[str], caller: Caller) -> dict[str, ErrorCode]:
         """Have these topics created; gives what each is answered with for now."""
@@ -100,10 +105,10 @@ class TopicAutoCreator:
 
         def answered(response: CreateTopicsResponse | ApiError) -> None:
             if isinstance(response, ApiError):
-                _complain(names, str(response))
+                self._complain(names, str(response))
                 results = dict.fromkeys(names, response.code)
             else:
-                results = _outcomes(response.topics)
+                results = self._outcomes(response.topics)
             for name in names:
                 self._in_flight.pop(name).resolve(results.get(name, ErrorCode.UNKNOWN_SERVER_ERROR))
 
@@ -131,21 +136,24 @@ class TopicAutoCreator:
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in settings.items()],
         )
 
+    def _outcomes(self, results: Iterable[CreatableTopicResult]) -> dict[str, ErrorCode]:
+        outcomes: dict[str, ErrorCode] = {}
+        refused: dict[str, list[str]] = {}
+        for result in results:
+            code = error_code(result.error_code)
+            outcomes[result.name] = ErrorCode.NONE if code is ErrorCode.TOPIC_ALREADY_EXISTS else code
+            if outcomes[result.name] is not ErrorCode.NONE:
+                refused.setdefault(f"{code.name}: {result.error_message}", []).append(result.name)
+        for reason, names in refused.items():
+            self._complain(names, reason)
+        return outcomes
 
-def _outcomes(results: Iterable[CreatableTopicResult]) -> dict[str, ErrorCode]:
-    outcomes: dict[str, ErrorCode] = {}
-    refused: dict[str, list[str]] = {}
-    for result in results:
-        code = error_code(result.error_code)
-        outcomes[result.name] = ErrorCode.NONE if code is ErrorCode.TOPIC_ALREADY_EXISTS else code
-        if outcomes[result.name] is not ErrorCode.NONE:
-            refused.setdefault(f"{code.name}: {result.error_message}", []).append(result.name)
-    for reason, names in refused.items():
-        _complain(names, reason)
-    return outcomes
-
-
-def _complain(names: list[str], reason: str) -> None:
-    """One line, however many topics a client asked for."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    log.warning("topics %s%s could not be created automatically: %s", ", ".join(names[:_NAMED]), more, reason[:500])
+    def _complain(self, names: list[str], reason: str) -> None:
+        """One line, however many topics a client asked for and however often."""
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        complaint = f"topics {', '.join(names[:_NAMED])}{more} could not be created automatically: {reason[:500]}"
+        now_ms = self._services.clock.monotonic_ms()
+        if complaint != self._complaint or now_ms >= self._silent_until_ms:
+            self._complaint = complaint
+            self._silent_until_ms = now_ms + _COMPLAIN_EVERY_MS
+            log.warning("%s", complaint)

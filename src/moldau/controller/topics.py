@@ -262,11 +262,14 @@ def _placed_partitions(s: Situation, topic: CreatableTopic) -> list[PartitionReg
 
 
 def _place(s: Situation, count: int, factor: int) -> list[PartitionRegistration]:
-    """So many new partitions, spread over the brokers that take replicas."""
+    """So many new partitions, spread over the brokers that take replicas.
+
+    One that is about to go takes none. One that has gone is expected back, as any that is fenced.
+    """
     brokers = [
         UsableBroker(broker.id, broker.rack, broker.fenced)
         for broker in s.state.brokers.values()
-        if not broker.in_controlled_shutdown and broker.accepts_new_replicas
+        if (broker.fenced or not broker.in_controlled_shutdown) and broker.accepts_new_replicas
     ]
     placer = StripedPlacer(brokers, s.random)
     could_not = f"Unable to replicate the partition {factor} time(s): "
