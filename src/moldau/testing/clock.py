@@ -5,26 +5,18 @@ Wall time and monotonic time move together but have different origins, so that c
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
+from heapq import heappop, heappush
 
 
 class VirtualTimer:
-    __slots__ = ("_run", "cancelled", "due_ms")
+    __slots__ = ("cancelled",)
 
-    def __init__(self, due_ms: int, run: Callable[[], None]) -> None:
-        self.due_ms = due_ms
+    def __init__(self) -> None:
         self.cancelled = False
-        self._run: Callable[[], None] | None = run
 
     def cancel(self) -> None:
         self.cancelled = True
-        self._run = None
-
-    def fire(self) -> None:
-        run, self._run = self._run, None
-        if run is not None:
-            run()
 
 
 class VirtualClock:
@@ -34,7 +26,8 @@ class VirtualClock:
         self._wall_origin = wall_ms - monotonic_ms
         self._monotonic = monotonic_ms
         self._sequence = 0
-        self._timers: list[tuple[int, int, VirtualTimer]] = []
+        # When it is due, in which order it was planned, what to run, and who can take it back, if anybody can.
+        self._timers: list[tuple[int, int, Callable[[], None], VirtualTimer | None]] = []
 
     def now_ms(self) -> int:
         return self._wall_origin + self._monotonic
@@ -43,29 +36,36 @@ class VirtualClock:
         return self._monotonic
 
     def call_later(self, delay_ms: int, run: Callable[[], None]) -> VirtualTimer:
-        timer = VirtualTimer(self._monotonic + max(0, delay_ms), run)
-        self._sequence += 1
-        heapq.heappush(self._timers, (timer.due_ms, self._sequence, timer))
+        timer = VirtualTimer()
+        self.plan(self._monotonic + delay_ms, run, timer)
         return timer
+
+    def plan(self, due_ms: int, run: Callable[[], None], timer: VirtualTimer | None = None) -> None:
+        """Run something at that moment, or now if it has passed, unless the timer given with it is cancelled."""
+        self._sequence = sequence = self._sequence + 1
+        heappush(self._timers, (max(self._monotonic, due_ms), sequence, run, timer))
 
     def advance(self, milliseconds: int = 0) -> None:
         """Let time pass, and run what becomes due on the way, each at its own moment."""
         until = self._monotonic + milliseconds
-        while self._timers and self._timers[0][0] <= until:
-            due, _, timer = heapq.heappop(self._timers)
-            if not timer.cancelled:
-                self._monotonic = max(self._monotonic, due)
-                timer.fire()
+        timers = self._timers
+        while timers and timers[0][0] <= until:
+            due, _, run, timer = heappop(timers)
+            if timer is None or not timer.cancelled:
+                if due > self._monotonic:
+                    self._monotonic = due
+                run()
         self._monotonic = until
 
     def run_next(self) -> bool:
         """Run the one timer that is due next, at its moment; False when there is none."""
         timers = self._timers
         while timers:
-            due, _, timer = heapq.heappop(timers)
-            if not timer.cancelled:
-                self._monotonic = max(self._monotonic, due)
-                timer.fire()
+            due, _, run, timer = heappop(timers)
+            if timer is None or not timer.cancelled:
+                if due > self._monotonic:
+                    self._monotonic = due
+                run()
                 return True
         return False
 
@@ -76,13 +76,13 @@ class VirtualClock:
     @property
     def waiting(self) -> int:
         """How many timers have neither run nor been taken back."""
-        return sum(1 for _, _, timer in self._timers if not timer.cancelled)
+        return sum(1 for _, _, _, timer in self._timers if timer is None or not timer.cancelled)
 
     def next_due_ms(self) -> int | None:
         """In how many milliseconds the next timer runs, if there is one."""
         timers = self._timers
-        while timers and timers[0][2].cancelled:
-            heapq.heappop(timers)
+        while timers and (timer := timers[0][3]) is not None and timer.cancelled:
+            heappop(timers)
         return max(0, timers[0][0] - self._monotonic) if timers else None
 
 

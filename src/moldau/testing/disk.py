@@ -25,12 +25,14 @@ _Change = tuple[int, bytes | None]
 class _Inode:
     """The bytes of a file, and the changes to them that no sync has covered."""
 
-    __slots__ = ("data", "durable", "modified_ms", "unsynced")
+    __slots__ = ("data", "durable", "modified_ms", "synced", "unsynced")
 
     def __init__(self, now_ms: int) -> None:
         self.data = bytearray()
-        self.durable = b""
+        self.durable = bytearray()
         self.unsynced: list[_Change] = []
+        # How many changes a sync has covered.
+        self.synced = 0
         self.modified_ms = now_ms
 
     def apply(self, change: _Change, now_ms: int) -> None:
@@ -38,9 +40,19 @@ class _Inode:
         self.unsynced.append(change)
         self.modified_ms = now_ms
 
-    def sync(self) -> None:
-        self.durable = bytes(self.data)
-        self.unsynced.clear()
+    @property
+    def changes(self) -> int:
+        """How many there were so far."""
+        return self.synced + len(self.unsynced)
+
+    def sync(self, changes: int | None = None) -> None:
+        """All changes are durable, or as many as there were when a sync was asked for."""
+        count = len(self.unsynced) if changes is None else changes - self.synced
+        if count > 0:
+            for change in self.unsynced[:count]:
+                _apply(self.durable, change)
+            del self.unsynced[:count]
+            self.synced += count
 
     def crash(self, random: Random | None) -> None:
         """Go back to what is durable, with a part of what came after it when chance is given."""
@@ -52,11 +64,10 @@ class _Inode:
                 position, written = self.unsynced[whole]
                 if written is not None:
                     left = [*left, (position, written[: random.randint(0, len(written))])]
-        data = bytearray(self.durable)
         for change in left:
-            _apply(data, change)
-        self.data = data
-        self.sync()
+            _apply(self.durable, change)
+        self.data = bytearray(self.durable)
+        self.unsynced.clear()
 
 
 def _apply(data: bytearray, change: _Change) -> None:
@@ -119,7 +130,7 @@ class SimulatedFile:
 
     def read(self, position: int, length: int) -> bytes:
         self._use("read")
-        return bytes(self._inode.data[position : position + length])
+        return bytes(memoryview(self._inode.data)[position : position + length])
 
     def lend(self, position: int, length: int) -> Buffer:
         return self.read(position, length)
@@ -134,7 +145,7 @@ class SimulatedFile:
             self._inode.sync()
             self._disk.names_are_durable()
             return
-        covered = len(self._inode.unsynced)
+        covered = self._inode.changes
         self._disk.sync_later(lambda: self._finish_sync(covered, done))
 
     def _finish_sync(self, covered: int, done: Done) -> None:
@@ -146,13 +157,7 @@ class SimulatedFile:
         except OSError as error:
             done(error)
             return
-        inode = self._inode
-        later = inode.unsynced[covered:]
-        data = bytearray(inode.durable)
-        for change in inode.unsynced[:covered]:
-            _apply(data, change)
-        inode.durable = bytes(data)
-        inode.unsynced = later
+        self._inode.sync(covered)
         self._disk.names_are_durable()
         done(None)
 
@@ -221,7 +226,7 @@ class SimulatedDisk:
     def corrupt(self, path: str, position: int, data: bytes) -> None:
         """Change bytes behind everybody's back, durably."""
         inode = self._inode(path)
-        _apply(inode.data, (position, data))
+        inode.apply((position, data), inode.modified_ms)
         inode.sync()
 
     def finish_syncs(self, count: int | None = None) -> int:
@@ -243,6 +248,10 @@ class SimulatedDisk:
 
     def count(self, operation: str, path: str) -> None:
         self.operations[operation] += 1
+        if self._faults:
+            self._fail_if_due(operation, path)
+
+    def _fail_if_due(self, operation: str, path: str) -> None:
         for fault in self._faults:
             if fault.operation == operation and path.endswith(fault.ending):
                 if fault.after > 0:

@@ -63,8 +63,8 @@ class Machine(Protocol):
 
 
 class SimulatedNetwork:
-    def __init__(self, clock: VirtualClock, random: Random, note: Callable[[str, str, int, int], None]) -> None:
-        """`note` is told of everything that arrives: sender, receiver, size and checksum."""
+    def __init__(self, clock: VirtualClock, random: Random, note: Callable[[int, int], None]) -> None:
+        """`note` is told of everything that arrives: the number of its connection, and a checksum."""
         self.clock = clock
         self.random = random
         self.note = note
@@ -111,16 +111,19 @@ class SimulatedNetwork:
 
     def carry(self, source: str, target: str, arrive: Callable[[], None], not_before: int = 0) -> int:
         """Let something arrive some time later; when."""
-        if (source, target) in self._cuts:
+        if self._cuts and (source, target) in self._cuts:
             self._held.append((source, target, arrive))
             return 0
         quality, random = self.quality, self.random
         delay = int(random.random() * (quality.max_delay_ms + 1)) if source != target else 0
         if quality.late and random.random() < quality.late:
             delay += int(random.random() * quality.late_ms)
-        now = self.clock.monotonic_ms()
-        at = max(now + delay, not_before, self._not_before.get((source, target), 0))
-        self.clock.call_later(at - now, arrive)
+        at = self.clock.monotonic_ms() + delay
+        if self._not_before:
+            at = max(at, self._not_before.get((source, target), 0))
+        if at < not_before:
+            at = not_before
+        self.clock.plan(at, arrive)
         return at
 
     def connect(self, client: Machine, to: Address) -> Connection:
@@ -225,7 +228,7 @@ class Connection:
     def _arrive(self, frame: bytes) -> None:
         network, to = self._network, self.to
         machine = network.machines[to.host]
-        network.note(self.client.host, to.host, len(frame), crc32(frame))
+        network.note(self.number, crc32(frame))
         if not machine.is_up:
             return
         server = self._server
@@ -255,7 +258,7 @@ class Connection:
         self._network.carry(self.to.host, self.client.host, lambda: self.broke("closed by the server"))
 
     def _answered(self, frame: bytes) -> None:
-        self._network.note(self.to.host, self.client.host, len(frame), crc32(frame))
+        self._network.note(self.number, crc32(frame))
         if self.is_open:
             self.client.execute(self._life, lambda: self._take_answer(frame))
 

@@ -18,11 +18,11 @@ from moldau.node.assembly import Assembly, World
 from moldau.node.storage import StorageError, UsableDirectories
 from moldau.ports import Address, Timer
 from moldau.quorum.quorum import QuorumError
+from moldau.testing.clock import VirtualTimer
 from moldau.testing.disk import SimulatedDisk
 from moldau.testing.simulation.network import Service
 
 if TYPE_CHECKING:
-    from moldau.testing.clock import VirtualTimer
     from moldau.testing.simulation.world import Simulation
 
 BROKER_PORT = 9092
@@ -36,27 +36,23 @@ class PowerCut(BaseException):
     """The machine stops in the midst of whatever it does; nothing may catch it on the way."""
 
 
-class NodeTimer:
+class NodeTimer(VirtualTimer):
     """A call that a node has planned; one that came while the node was frozen can still be taken back."""
 
-    __slots__ = ("_timer", "run")
+    __slots__ = ("_life", "_node", "_run")
 
-    def __init__(self, run: Callable[[], None]) -> None:
-        self.run: Callable[[], None] | None = run
-        self._timer: VirtualTimer | None = None
+    def __init__(self, node: SimulatedNode, life: int, run: Callable[[], None]) -> None:
+        self.cancelled = False
+        self._node = node
+        self._life = life
+        self._run = run
 
-    def plan(self, timer: VirtualTimer) -> None:
-        self._timer = timer
+    def is_due(self) -> None:
+        self._node.execute(self._life, self._fire)
 
-    def cancel(self) -> None:
-        self.run = None
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def fire(self) -> None:
-        run, self.run = self.run, None
-        if run is not None:
-            run()
+    def _fire(self) -> None:
+        if not self.cancelled:
+            self._run()
 
 
 class NodeClock:
@@ -76,9 +72,9 @@ class NodeClock:
         return self._world.monotonic_ms() + 7_000 * self._node.id
 
     def call_later(self, delay_ms: int, run: Callable[[], None]) -> Timer:
-        timer = NodeTimer(run)
-        node, life = self._node, self._life
-        timer.plan(self._world.call_later(delay_ms, lambda: node.execute(life, timer.fire)))
+        timer = NodeTimer(self._node, self._life, run)
+        world = self._world
+        world.plan(world.monotonic_ms() + delay_ms, timer.is_due, timer)
         return timer
 
 
@@ -140,7 +136,8 @@ class NodeDisk(SimulatedDisk):
     def sync_later(self, finish: Callable[[], None]) -> None:
         node = self._node
         delay = int(node.random.random() * (self.sync_ms_max + 1))
-        node.world.clock.call_later(delay, lambda life=node.life: node.execute(life, finish))  # type: ignore[misc]
+        clock, life = node.world.clock, node.life
+        clock.plan(clock.monotonic_ms() + delay, lambda: node.execute(life, finish))
 
 
 @lru_cache(maxsize=256)
@@ -165,12 +162,14 @@ def settings(node_id: int, role: str, voters: tuple[int, ...], overrides: tuple[
             "auto.create.topics.enable": "false",
             "min.insync.replicas": "2",
             "broker.session.timeout.ms": "1000",
-            "broker.heartbeat.interval.ms": "300",
+            "broker.heartbeat.interval.ms": "450",
             "request.timeout.ms": "1500",
-            "replica.lag.time.max.ms": "450",
+            "replica.lag.time.max.ms": "600",
             "replica.fetch.backoff.ms": "100",
-            "replica.fetch.wait.max.ms": "300",
-            "replica.high.watermark.checkpoint.interval.ms": "1000",
+            "replica.fetch.wait.max.ms": "500",
+            "replica.high.watermark.checkpoint.interval.ms": "1500",
+            # Nothing but events in a cluster that has enough of them.
+            "metadata.max.idle.interval.ms": "3000",
             "offsets.topic.num.partitions": "1",
             "offsets.topic.replication.factor": "3",
             "transaction.state.log.num.partitions": "1",

@@ -13,6 +13,8 @@ from moldau.replication.partition import Partition
 from moldau.testing.simulation.ledger import Broken, Ledger, PartitionKey
 
 if TYPE_CHECKING:
+    from moldau.node.assembly import Assembly
+    from moldau.quorum.transitions import Role
     from moldau.testing.simulation.node import SimulatedNode
     from moldau.testing.simulation.world import Simulation
 
@@ -27,22 +29,28 @@ class _Seen:
 
     __slots__ = ("compared_to", "end", "epoch", "high_watermark")
 
-    def __init__(self, start: int) -> None:
-        self.end = start
-        self.high_watermark = start
+    def __init__(self) -> None:
+        # Nothing yet: the log was not opened.
+        self.end = -1
+        self.high_watermark = -1
         self.epoch = -2
         # How far it was compared with what others call committed.
-        self.compared_to = start
+        self.compared_to = -1
 
 
 class _NodeSeen:
     """What was last seen of one life of a node."""
 
-    __slots__ = ("image", "partitions", "quorum")
+    __slots__ = ("high_watermark", "hosted", "image", "partitions", "quorum", "role", "rooms")
 
-    def __init__(self) -> None:
+    def __init__(self, rooms: Assembly) -> None:
+        self.rooms = rooms
         self.quorum: tuple[int, int, int, int] = (0, 0, -1, -1)
+        self.role: Role | None = None
+        self.high_watermark = -1
         self.image: ClusterImage = EMPTY_IMAGE
+        # What the node hosts according to that image, opened or not, with what was seen of it.
+        self.hosted: list[tuple[Partition, _Seen]] = []
         self.partitions: dict[Partition, _Seen] = {}
 
 
@@ -57,55 +65,57 @@ class Rules:
         self._quorum_leaders: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
         self._votes: dict[tuple[int, int], int] = {}
-        self._seen: dict[tuple[int, int], _NodeSeen] = {}
+        # By node, of the life it has now.
+        self._seen: dict[int, _NodeSeen] = {}
         # How far the replicas of nodes that are down reach on their disks.
         self._ends_on_disk: dict[int, dict[PartitionKey, int]] = {}
 
     def forget(self, node: SimulatedNode, *, lost_data: bool) -> None:
         """A life has ended. What it had is still on its disk, unless it lost some of it."""
+        seen = self._seen.pop(node.id, None)
+        if seen is None:
+            return
         ends: dict[PartitionKey, int] = {}
-        for key, seen in list(self._seen.items()):
-            if key[0] == node.id:
-                del self._seen[key]
-                for partition, replica in seen.partitions.items():
-                    place = (partition.topic_id, partition.index)
-                    ends[place] = EVERYTHING if lost_data else replica.end
+        for partition, replica in seen.partitions.items():
+            if replica.end >= 0:
+                ends[partition.topic_id, partition.index] = EVERYTHING if lost_data else replica.end
         if ends:
             self._ends_on_disk[node.id] = ends
 
     def look(self, node: SimulatedNode) -> None:
-        rooms = node.rooms
-        if rooms is None or not hasattr(rooms, "broker"):
-            return
-        seen = self._seen.get((node.id, node.life))
+        seen = self._seen.get(node.id)
         if seen is None:
-            seen = self._seen[node.id, node.life] = _NodeSeen()
-        quorum = rooms.quorum
-        role = quorum.role
-        state = (role.epoch, quorum.high_watermark, role.election.voted_id, quorum.leader_id)
-        if state != seen.quorum:
+            rooms = node.rooms
+            if rooms is None or not hasattr(rooms, "broker"):
+                return
+            seen = self._seen[node.id] = _NodeSeen(rooms)
+        quorum = seen.rooms.quorum
+        role, high_watermark = quorum.role, quorum.high_watermark
+        if role is not seen.role or high_watermark != seen.high_watermark:
+            state = (role.epoch, high_watermark, role.election.voted_id, quorum.leader_id)
             self._look_at_quorum(node, seen.quorum, state, leads=isinstance(role, Leader))
-            seen.quorum = state
-        image = rooms.loader.image
+            seen.quorum, seen.role, seen.high_watermark = state, role, high_watermark
+        image = seen.rooms.loader.image
         if image is not seen.image:
             seen.image = image
             self._look_at_image(node, image)
-        known = seen.partitions
-        for hosted in rooms.partitions.by_name.values():
-            for partition in hosted.by_index.values():
-                if not partition.opened:
-                    continue
-                log = partition.log
-                replica = known.get(partition)
-                if replica is None:
-                    replica = known[partition] = _Seen(log.log_start_offset)
-                elif (
-                    replica.end == log.log_end_offset
-                    and replica.high_watermark == log.high_watermark
-                    and replica.epoch == partition.leader_epoch
-                ):
-                    continue
+            known = seen.partitions
+            for partition in seen.rooms.partitions:
+                if partition not in known:
+                    known[partition] = _Seen()
+            seen.hosted = [(partition, known[partition]) for partition in seen.rooms.partitions]
+        for partition, replica in seen.hosted:
+            if not partition.opened:
+                continue
+            log = partition.log
+            if (
+                replica.end != log.log_end_offset
+                or replica.high_watermark != log.high_watermark
+                or replica.epoch != partition.leader_epoch
+            ):
+                node.disk.observed = True
                 self._look_at_partition(node, replica, partition)
+                node.disk.observed = False
 
     # ---- the quorum and its image
 
@@ -161,13 +171,20 @@ class Rules:
             was = before.brokers.get(node_id)
             if was is not broker and (was is None or was.fenced != broker.fenced or was.epoch != broker.epoch):
                 tell(f"    n{node_id} is {'fenced' if broker.fenced else 'in'}, broker epoch {broker.epoch}")
+                if was is None or was.epoch != broker.epoch:
+                    # What it lost in its last life is known from now on.
+                    for key, ledger in self.ledgers.items():
+                        self._look_at_in_sync(ledger.where, key, ledger)
 
     # ---- partitions
 
     def _look_at_partition(self, node: SimulatedNode, replica: _Seen, partition: Partition) -> None:
         log = partition.log
         key = (partition.topic_id, partition.index)
+        if replica.end < 0:
+            replica.high_watermark = replica.compared_to = log.log_start_offset
         before, high_watermark = replica.high_watermark, log.high_watermark
+        shorter = log.log_end_offset < replica.end or replica.end < 0
         replica.end, replica.high_watermark, replica.epoch = log.log_end_offset, high_watermark, partition.leader_epoch
         where = f"{partition.topic}-{partition.index}"
         if high_watermark > log.log_end_offset:
@@ -190,7 +207,10 @@ class Rules:
             replica.compared_to = ledger.compare(node.host, log, replica.compared_to, high_watermark)
             if ledger.next_offset > known_to:
                 self._look_at_copies(where, key, ledger, partition)
-        self._look_at_in_sync(where, key, ledger)
+                shorter = True
+        if shorter:
+            # More is committed, or there is less of it here: only then can something be missing that was not before.
+            self._look_at_in_sync(where, key, ledger)
 
     def _look_at_copies(self, where: str, key: PartitionKey, ledger: Ledger, partition: Partition) -> None:
         """Something is committed that was not before: at least so many replicas must have it as are demanded."""

@@ -110,6 +110,8 @@ def _chunk(seeds: list[int], faults: tuple[str, ...] | None, workloads: tuple[st
 def _some(seeds: Iterable[int], faults: tuple[str, ...] | None, workloads: tuple[str, ...] | None) -> Iterator[Outcome]:
     collecting = gc.isenabled()
     gc.disable()
+    # What is there already stays: nobody needs to look through it again and again.
+    gc.freeze()
     try:
         for count, seed in enumerate(seeds, 1):
             outcome = run_seed(seed, faults=faults, workloads=workloads)
@@ -119,5 +121,6 @@ def _some(seeds: Iterable[int], faults: tuple[str, ...] | None, workloads: tuple
             if count % SEEDS_PER_COLLECTION == 0:
                 gc.collect()
     finally:
+        gc.unfreeze()
         if collecting:
             gc.enable()
