@@ -36,6 +36,8 @@ log = logging.getLogger("moldau.node")
 LEAVE_SECONDS_MAX = 5.0
 # For the word to reach the other controllers that this one stops leading.
 RESIGN_SECONDS = 0.05
+# Clients of a broker that leaves are told who leads now instead of finding a broken connection.
+FAREWELL_SECONDS = 0.25
 # Descriptors kept for connections; the rest are for files.
 CONNECTION_DESCRIPTORS_MIN = 1024
 FILE_DESCRIPTORS_MIN = 128
@@ -136,7 +138,9 @@ class Node:
             is_controller = address.name in config.controller_listener_names
             service = self._rooms.controller_api if is_controller else self.broker
             assert service is not None, "a controller's listener without a controller"
-            listener = Listener(address.name, service, pool, self._unread, self._limits, counts[is_controller])
+            listener = Listener(
+                address.name, service, pool, self._unread, self._limits, counts[is_controller], self._peers.polling
+            )
             try:
                 await listener.bind(address.host, address.port)
             except OSError as error:
@@ -234,9 +238,10 @@ class Node:
         """
         self._stopping = True
         orderly = self._running and not self.has_failed
-        if orderly:
+        if orderly and self._config.flag("controlled.shutdown.enable"):
             try:
                 await asyncio.wait_for(_kept(self._rooms.leave()), LEAVE_SECONDS_MAX)
+                await self._say_farewell()
             except TimeoutError:
                 log.warning("the controller did not let this broker go in time; stopping all the same")
         if self._running:
@@ -255,6 +260,14 @@ class Node:
             self._disk.close()
         self._locks.release()
         self._running = False
+
+    async def _say_farewell(self) -> None:
+        """Tell clients where to go while they can still ask, and let the other brokers learn that this one has gone."""
+        if self._rooms.lifecycle is None:
+            return
+        own = self._config.node_id
+        if any(not each.fenced for each in self._rooms.loader.image.brokers.values() if each.id != own):
+            await asyncio.sleep(FAREWELL_SECONDS)
 
 
 def _post(loop: asyncio.AbstractEventLoop, call: Callable[[], None], after: Callable[[], None]) -> None:
