@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 
+
+# A group commits again and again.
+@lru_cache(maxsize=1024)
 def java_hash(text: str) -> int:
     """String.hashCode of Java: over UTF-16 code units, as a signed 32-bit number."""
     value = 0

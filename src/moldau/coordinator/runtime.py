@@ -275,7 +275,7 @@ class CoordinatorRuntime(Generic[S]):
             for key, value in records:
                 builder.append(key, value, timestamp=now)
             # What every producer's batch goes through is the fastest way into the log.
-            info = host.partition.append(memoryview(builder.build()), _ALL_REPLICAS)
+            info = host.partition.append(memoryview(builder.build()), _ALL_REPLICAS, own=True)
         else:
             builder = BatchBuilder(
                 codec=self._codec(),

@@ -80,6 +80,7 @@ class PartitionLog(ReadableLog):
 
     __slots__ = (
         "_config_special",
+        "_config_special_for_own",
         "_epoch",
         "_file",
         "_flush_at",
@@ -193,9 +194,12 @@ class PartitionLog(ReadableLog):
         self.config = config
         self._max_message_bytes = config.max_message_bytes
         self._max_timestamp_ahead = config.message_timestamp_after_max_ms
+        # What the broker's own records need not be looked at for, and what is done to them as well.
+        self._config_special_for_own = (
+            config.message_timestamp_type == "LogAppendTime" or config.compression_type != "producer"
+        )
         self._config_special = (
-            config.message_timestamp_type == "LogAppendTime"
-            or config.compression_type != "producer"
+            self._config_special_for_own
             or config.cleanup_compact
             or config.message_timestamp_before_max_ms < LONG_MAX
             or config.deep_validation
@@ -212,9 +216,11 @@ class PartitionLog(ReadableLog):
         leader_epoch: int,
         *,
         guard: VerificationGuard | None = None,
+        own: bool = False,
     ) -> AppendInfo:
         """Append the batch of a client's Produce request; raises ApiError with what the client must be told.
 
+        The records of a batch that is this broker's `own` are as they should be.
         Long and flat on purpose: this is the broker's hottest path, and every call in it costs as much as a check.
         """
         if len(records) < HEADER_SIZE:
@@ -252,7 +258,7 @@ class PartitionLog(ReadableLog):
             append_checks.refuse_header(BatchHeader(records), self.name)
         now = self.clock.now_ms()
         append_time = NO_TIMESTAMP
-        if self._config_special:
+        if self._config_special and (not own or self._config_special_for_own):
             records, timestamp, append_time = append_checks.prepare_specially(records, self.config, now, self.name)
             size = len(records)
             length = size - LENGTH_OVERHEAD

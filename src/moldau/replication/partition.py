@@ -245,10 +245,13 @@ class Partition:
 
     # ---- producing
 
-    def append(self, records: memoryview, required_acks: int, guard: VerificationGuard | None = None) -> AppendInfo:
+    def append(
+        self, records: memoryview, required_acks: int, guard: VerificationGuard | None = None, *, own: bool = False
+    ) -> AppendInfo:
         """Append a client's batch as the leader; raises ApiError with what the client must be told.
 
-        `guard` proves that the coordinator knows of the transaction that the batch begins here.
+        `guard` proves that the coordinator knows of the transaction that the batch begins here. What this broker has
+        made of its `own` need not be looked through.
         """
         if self.leader_id != self.node_id:
             raise self._not_leading()
@@ -257,7 +260,7 @@ class Partition:
         log = self._log
         if log is None:
             log = self.log
-        info = log.append_as_leader(records, self.leader_epoch, guard=guard)
+        info = log.append_as_leader(records, self.leader_epoch, guard=guard, own=own)
         size = len(records)
         self.bytes_in += size
         self.records_in += info.records
