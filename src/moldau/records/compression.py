@@ -75,7 +75,14 @@ _GROWTH: Final = 4
 _OUTPUT_IS_FULL: Final = "whole buffer"
 
 
-_DecompressInto: TypeAlias = Callable[[Buffer, bytearray], int]
+_DecompressInto: TypeAlias = Callable[[Buffer, bytearray | memoryview], int]
+
+# Codecs that unpack straight into a given buffer.
+_INTO: Final[dict[int, _DecompressInto]] = {
+    Codec.GZIP: cramjam.gzip.decompress_into,
+    Codec.LZ4: cramjam.lz4.decompress_into,
+    Codec.ZSTD: cramjam.zstd.decompress_into,
+}
 
 
 class CorruptRecords(BatchError):
@@ -121,6 +128,24 @@ def decompress(codec: int, data: Buffer, max_size: int = DEFAULT_MAX_SIZE) -> by
     if codec == GZIP:
         return _unpack(cramjam.gzip.decompress_into, data, _gzip_size_hint(data), max_size)
     raise CorruptRecords(f"there is no codec {codec}")
+
+
+def decompress_into(codec: int, data: Buffer, output: memoryview) -> int:
+    """Unpack `data` to the beginning of `output`, for readers that bring their own memory; how many bytes it is.
+
+    Raises RecordsTooLarge when it does not fit, CorruptRecords when `data` is not what the codec writes.
+    """
+    unpack = _INTO.get(codec)
+    if unpack is None:
+        unpacked = decompress(codec, data, len(output))
+        output[: len(unpacked)] = unpacked
+        return len(unpacked)
+    try:
+        return unpack(data, output)
+    except cramjam.DecompressionError as error:
+        if _OUTPUT_IS_FULL in str(error):
+            raise RecordsTooLarge(f"records unpack to more than {len(output)} bytes") from None
+        raise CorruptRecords(f"compressed records do not unpack: {error}") from None
 
 
 def _unpack(decompress_into: _DecompressInto, data: Buffer, hint: int, max_size: int) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -17,6 +16,7 @@ from moldau.spark.fetching import FetchSettings, OffsetRange, read_range
 from moldau.spark.options import SourceOptions
 from moldau.spark.planning import find_partitions, pack, resolve, split
 from moldau.spark.pushdown import Narrowing, push
+from moldau.spark.worker_memory import settle
 
 
 class RangePartition(InputPartition):
@@ -45,9 +45,11 @@ def read_partition(partition: InputPartition, settings: FetchSettings, schema: S
 
     # Spark plans a task with nothing in it when there is no range at all.
     if not isinstance(partition, RangePartition):
-        return iter(())
+        return
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    return chain.from_iterable(read_range(each, settings, arrow_schema) for each in partition.ranges)
+    for each in partition.ranges:
+        yield from read_range(each, settings, arrow_schema)
+    settle()
 
 
 class MoldauBatchReader(DataSourceReader):
@@ -89,6 +91,7 @@ class MoldauBatchReader(DataSourceReader):
             ranges.append(OffsetRange(*each, first, min(end, narrowing.end_offset)))
         pieces = split(ranges, options.min_partitions, options.max_records_per_partition)
         tasks = pack(pieces, options.min_partitions, options.max_records_per_partition)
+        settle()
         return [RangePartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

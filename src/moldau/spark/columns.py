@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from moldau.spark import kernels
+from moldau.spark.buffers import POOL
 from moldau.spark.errors import MoldauError
 
 # The order of the columns, as in Spark's own Kafka source.
@@ -53,15 +54,14 @@ class ColumnBuilder:
         headers = size // _SMALLEST_HEADER_BYTES + 1 if self._with_headers else 0
         header_bytes = size if self._with_headers else 0
 
-        def bytes_(count: int) -> Any:
-            return np.empty(count, dtype=np.uint8)
+        bytes_ = POOL.take
 
         def ends(count: int) -> Any:
-            return np.empty(count + 1, dtype=np.int32)
+            return POOL.take_numbers(count + 1, np.int32)
 
-        offsets = np.empty(rows, dtype=np.int64)
-        timestamps = np.empty(rows, dtype=np.int64)
-        timestamp_types = np.empty(rows, dtype=np.int32)
+        offsets = POOL.take_numbers(rows, np.int64)
+        timestamps = POOL.take_numbers(rows, np.int64)
+        timestamp_types = POOL.take_numbers(rows, np.int32)
         key = (ends(rows), bytes_(rows), bytes_(size))
         value = (ends(rows), bytes_(rows), bytes_(size))
         header_ends = ends(rows if self._with_headers else 0)

@@ -19,8 +19,9 @@ import pyarrow as pa
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.generated.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from moldau.records.batch import CONTROL_ABORT, HEADER_SIZE, BatchError, BatchHeader, iter_batches
-from moldau.records.compression import CorruptRecords, decompress
+from moldau.records.compression import DEFAULT_MAX_SIZE, CorruptRecords, RecordsTooLarge, decompress_into
 from moldau.records.record import read_control_records
+from moldau.spark.buffers import POOL
 from moldau.spark.client.cluster import TRANSIENT, Cluster, shared_cluster
 from moldau.spark.client.connection import Connection, Disconnected
 from moldau.spark.client.offsets import EARLIEST, READ_COMMITTED, list_offsets
@@ -31,7 +32,7 @@ FETCH_WAIT_MS = 500
 # A length of one byte, then attributes, two deltas, two lengths and a count of a byte each.
 SMALLEST_RECORD_BYTES = 7
 # Unpacked bytes after which an Arrow batch is handed on, so that well compressed batches do not pile up.
-ARROW_BATCH_BYTES = 8 * 1024 * 1024
+ARROW_BATCH_BYTES = 1024 * 1024
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +67,31 @@ class FetchSettings:
 def read_range(wanted: OffsetRange, settings: FetchSettings, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The records of a range as Arrow batches."""
     return _RangeReader(wanted, settings, schema).read()
+
+
+class _Unpacked:
+    """Bodies of compressed batches, one behind the other."""
+
+    __slots__ = ("data", "used")
+
+    def __init__(self) -> None:
+        self.data: Any = b""
+        self.used = 0
+
+    def add(self, codec: int, body: memoryview) -> bool:
+        """Unpack a body behind the others; False when there is no room beside them. Alone it gets all it needs."""
+        if not len(self.data):
+            self.data = POOL.take(2 * ARROW_BATCH_BYTES)
+        while True:
+            try:
+                self.used += decompress_into(codec, body, memoryview(self.data)[self.used :])
+                return True
+            except RecordsTooLarge:
+                if self.used:
+                    return False
+                if len(self.data) >= DEFAULT_MAX_SIZE:
+                    raise
+                self.data = POOL.take(min(4 * len(self.data), DEFAULT_MAX_SIZE))
 
 
 class _RangeReader:
@@ -209,32 +235,34 @@ class _RangeReader:
         side; the two kinds do not mix in one Arrow batch."""
         records = answer.records
         table: list[tuple[int, ...]] = []
-        unpacked: list[bytes] = []
+        unpacked = _Unpacked()
         size = 0
         for header in self._data_batches(batches, answer):
             if self._settings.check_crcs and not header.checksum_matches(records):
                 raise self._corrupt(header.base_offset, "its checksum does not match")
-            if table and (size >= ARROW_BATCH_BYTES or bool(unpacked) != bool(header.codec)):
-                yield self._arrow(b"".join(unpacked) if unpacked else records, table, first)
-                table, unpacked, size = [], [], 0
+            packed = bool(header.codec)
+            if table and (size >= ARROW_BATCH_BYTES or packed != bool(unpacked.used)):
+                yield self._arrow(unpacked.data if unpacked.used else records, table, first)
+                table, size, unpacked.used = [], 0, 0
             start, end = header.position + HEADER_SIZE, header.end
-            if header.codec:
-                body = self._unpack(header, records)
-                unpacked.append(body)
-                start, end = size, size + len(body)
+            if packed:
+                try:
+                    fits = unpacked.add(header.codec, records[start:end])
+                    if not fits:
+                        # What is there goes on its way first: then all of the room is for this one.
+                        yield self._arrow(unpacked.data, table, first)
+                        table, size, unpacked.used = [], 0, 0
+                        unpacked.add(header.codec, records[start:end])
+                except CorruptRecords as error:
+                    raise self._corrupt(header.base_offset, str(error)) from None
+                start, end = size, unpacked.used
             if not 0 <= header.record_count <= (end - start) // SMALLEST_RECORD_BYTES:
                 raise self._corrupt(header.base_offset, f"it says it has {header.record_count} records")
             append_time = header.max_timestamp if header.is_log_append_time else -1
             table.append((start, end, header.record_count, header.base_offset, header.base_timestamp, append_time))
             size += end - start
         if table:
-            yield self._arrow(b"".join(unpacked) if unpacked else records, table, first)
-
-    def _unpack(self, header: BatchHeader, records: memoryview) -> bytes:
-        try:
-            return decompress(header.codec, records[header.position + HEADER_SIZE : header.end])
-        except CorruptRecords as error:
-            raise self._corrupt(header.base_offset, str(error)) from None
+            yield self._arrow(unpacked.data if unpacked.used else records, table, first)
 
     def _data_batches(self, batches: Sequence[BatchHeader], answer: Any) -> Iterator[BatchHeader]:
         """Those batches whose records are to be seen: KIP-98's rules for a reader."""

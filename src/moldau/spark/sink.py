@@ -40,6 +40,7 @@ from moldau.spark.exactly_once import (
     plan,
 )
 from moldau.spark.options import SINK_OPTIONS, Options
+from moldau.spark.worker_memory import settle
 from moldau.spark.write_settings import SINK_COLUMNS, EncodingSettings, WriteSettings
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
@@ -165,8 +166,14 @@ class _Writer:
         commits = self._options.commits
         if self._plan is None and commits is not None and (self._streaming or self._options.batch is not None):
             self._plan = plan(commits)
+        settle()
 
     def _write(self, rows: Iterator[Any]) -> TaskDone:
+        done = self._write_task(rows)
+        settle()
+        return done
+
+    def _write_task(self, rows: Iterator[Any]) -> TaskDone:
         # Here and not above: the processes that plan and commit have no use for the compiled loops.
         from moldau.spark.task_writing import TaskWriter
 
@@ -208,6 +215,7 @@ class _Writer:
             commit_without_history(commits, work)
             return
         commit(commits, done[0].driver, Decision(done[0].batch, done[0].query, work))
+        settle()
 
     def _abort(self, messages: list[Any]) -> None:
         if self._options.commits is not None:

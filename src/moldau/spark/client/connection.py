@@ -12,8 +12,6 @@ import struct
 from collections import deque
 from typing import Any
 
-import numpy as np
-
 from moldau import __version__
 from moldau.protocol.api import API_TABLE, ApiKey
 from moldau.protocol.frames import decode_response, encode_request
@@ -21,6 +19,7 @@ from moldau.protocol.generated.wire.api_versions_request import ApiVersionsReque
 from moldau.protocol.generated.wire.sasl_authenticate_request import SaslAuthenticateRequest
 from moldau.protocol.generated.wire.sasl_handshake_request import SaslHandshakeRequest
 from moldau.protocol.wire import ProtocolError
+from moldau.spark.buffers import POOL
 from moldau.spark.client import security
 from moldau.spark.client.settings import Address, ClientSettings
 from moldau.spark.errors import MoldauError, refusal
@@ -131,7 +130,7 @@ class Connection:
 
     def _read(self, size: int) -> memoryview:
         # Not a bytearray: clearing megabytes that are overwritten at once is felt.
-        received = memoryview(np.empty(size, dtype=np.uint8))
+        received = memoryview(POOL.take(size))
         done = 0
         while done < size:
             count = self._socket.recv_into(received[done:])
