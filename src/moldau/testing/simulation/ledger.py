@@ -36,7 +36,7 @@ class CommittedRecord(NamedTuple):
 class Ledger:
     """Everything committed in one partition."""
 
-    __slots__ = ("_batches", "first_offset", "next_offset", "records", "where")
+    __slots__ = ("_batches", "_epochs", "_latest_epoch", "first_offset", "next_offset", "records", "where")
 
     def __init__(self, where: str, first_offset: int) -> None:
         self.where = where
@@ -44,6 +44,9 @@ class Ledger:
         self.next_offset = first_offset
         # Base offset of a batch -> (offset after it, checksum of all its bytes).
         self._batches: dict[int, tuple[int, int]] = {}
+        # Leader epoch -> where its first batch begins.
+        self._epochs: dict[int, int] = {}
+        self._latest_epoch = -1
         self.records: list[CommittedRecord] = []
 
     def compare(self, host: str, log: PartitionLog, start: int, end: int) -> int:
@@ -73,9 +76,22 @@ class Ledger:
                 )
             self._batches[base] = found
             self.next_offset = header.next_offset
+            epoch = header.partition_leader_epoch
+            if epoch < self._latest_epoch:
+                raise Broken(
+                    f"{self.where}: the batch at offset {base} is of epoch {epoch}, after {self._latest_epoch}"
+                )
+            self._latest_epoch = epoch
+            self._epochs.setdefault(epoch, base)
             self._keep(header, data)
         elif known != found:
             raise Broken(f"{self.where}: the committed batch at offset {base} is another one on {host}")
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch of a committed record; -1 when nothing is committed there."""
+        if offset >= self.next_offset:
+            return -1
+        return max((epoch for epoch, start in self._epochs.items() if start <= offset), default=-1)
 
     def _keep(self, header: BatchHeader, data: Buffer) -> None:
         if header.is_control:

@@ -62,6 +62,8 @@ class Rules:
         self.truth: ClusterImage = EMPTY_IMAGE
         self._images: dict[int, ClusterImage] = {}
         self._leaders: dict[tuple[bytes, int, int], int] = {}
+        # Who has been a replica in which epoch.
+        self._replicas: set[tuple[str, PartitionKey, int]] = set()
         self._quorum_leaders: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
         self._votes: dict[tuple[int, int], int] = {}
@@ -116,6 +118,22 @@ class Rules:
                 node.disk.observed = True
                 self._look_at_partition(node, replica, partition)
                 node.disk.observed = False
+
+    # ---- what clients are told
+
+    def answered(self, host: str, key: PartitionKey, epoch: int) -> None:
+        """Somebody served a reader that counted on that epoch: a leader of it, or one of its followers (KIP-392)."""
+        if (host, key, epoch) not in self._replicas:
+            led = self._leaders.get((*key, epoch))
+            raise Broken(
+                f"{host} answered in epoch {epoch} of {self.ledgers[key].where}, which it was never in; "
+                f"{'nobody' if led is None else f'n{led}'} led in it"
+            )
+
+    def epoch_of(self, topic_id: bytes, index: int, offset: int) -> int:
+        """The leader epoch of a committed record; -1 when there is none at that offset."""
+        ledger = self.ledgers.get((topic_id, index))
+        return -1 if ledger is None else ledger.epoch_of(offset)
 
     # ---- the quorum and its image
 
@@ -186,6 +204,7 @@ class Rules:
         before, high_watermark = replica.high_watermark, log.high_watermark
         shorter = log.log_end_offset < replica.end or replica.end < 0
         replica.end, replica.high_watermark, replica.epoch = log.log_end_offset, high_watermark, partition.leader_epoch
+        self._replicas.add((node.host, key, partition.leader_epoch))
         where = f"{partition.topic}-{partition.index}"
         if high_watermark > log.log_end_offset:
             raise Broken(f"{where}: {node.host} has committed up to {high_watermark} of a log that ends before")

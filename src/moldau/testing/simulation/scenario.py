@@ -26,6 +26,7 @@ WRITES: Final = "writes"
 START_MS_MAX: Final = 10_000
 # After everything is healed: elections, recoveries and catching up must be over within this.
 HEALED_MS_MAX: Final = 30_000
+HEALED_PACE_MS: Final = 30
 WORKLOADS: Final = ("idempotent", "plain", "transactions", "copier", "classic", "consumer", "admin")
 
 
@@ -48,6 +49,8 @@ class Scenario:
         self.workloads = frozenset(drawn if workloads is None else workloads)
         self.partitions = random.choice((1, 1, 2))
         self.rounds = random.randint(6, 16)
+        # Some clients are done before the worst comes, others are still at work at the end of it.
+        self.world.pace_ms = random.choice((40, 150, 350))
         self.producers: list[Producer] = []
         self.readers: list[Reader] = []
         self.members: list[Client] = []
@@ -151,6 +154,7 @@ class Scenario:
         world = self.world
         world.tell("everything heals")
         self.faults.heal()
+        world.pace_ms = HEALED_PACE_MS
         self._demand(world.is_healthy, HEALED_MS_MAX, "the cluster does not recover")
         before = {producer.name: producer.acknowledged for producer in self.producers}
         for producer in self.producers:

@@ -41,6 +41,7 @@ class Simulation:
         self.nodes: dict[int, SimulatedNode] = {}
         self.clients: list[Client] = []
         self.events = 0
+        # Clients that write rest for up to so long between two writes.
         self.pace_ms = 60
         # Nothing more is begun: scripts come to their end.
         self.ending = False
