@@ -16,6 +16,8 @@ COMMANDS = {
     "topic": ("moldau.cli.commands.topic:topic", "Create, list, describe, alter and delete topics."),
     "produce": ("moldau.cli.commands.produce:produce", "Send records to a topic."),
     "consume": ("moldau.cli.commands.consume:consume", "Read records from a topic."),
+    "run": ("moldau.cli.commands.run:run", "Run a streaming program, in Python or SQL, on Spark."),
+    "sql": ("moldau.cli.commands.sql:sql", "Query topics with SQL, once or as they grow."),
     "group": ("moldau.cli.commands.group:group", "List, describe, reset and delete groups; watch their lag."),
     "txn": ("moldau.cli.commands.txn:txn", "List, describe and abort transactions."),
     "config": ("moldau.cli.commands.config:config", "Show and change settings of topics, brokers and groups."),

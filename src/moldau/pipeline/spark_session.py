@@ -1,0 +1,148 @@
+"""One Spark for a run: which settings it gets from us, where its log goes, which interpreter its workers run.
+
+It decides defaults only: whatever is given as a Spark setting wins. Spark's chatter goes to a file; what people print
+in their own program, and what Spark's console sink prints, stays on the terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from moldau.pipeline.errors import PipelineError
+
+DEFAULT_MASTER = "local[*]"
+# State in RocksDB: `transformWithState` knows no other, and it does not have to fit into the JVM's heap.
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_LOG_SETTING = "spark.driver.extraJavaOptions"
+
+_LOG4J = """\
+rootLogger.level = {level}
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {path}
+appender.file.append = true
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+"""
+
+
+@dataclass(slots=True, frozen=True)
+class SparkSettings:
+    """What a session is made with. `directory` is for Spark's own files and may go when it has ended."""
+
+    name: str
+    directory: Path
+    log_path: Path
+    master: str = DEFAULT_MASTER
+    conf: Mapping[str, str] = field(default_factory=dict)
+    log_level: str = "warn"
+    # Where modules of the program are found by workers on this machine.
+    program_directory: Path | None = None
+
+    @property
+    def is_local(self) -> bool:
+        return re.match(r"local(\[|-cluster|$)", self.master) is not None
+
+
+def check_installed() -> None:
+    """Fail in one line when the extra or Java is missing."""
+    from importlib.util import find_spec
+
+    if any(find_spec(each) is None for each in ("pyspark", "pyarrow", "numba")):
+        raise PipelineError("This needs Spark, which is not installed", hint="pip install 'moldau[spark]'")
+    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+        raise PipelineError("Spark needs Java 17 or newer, and there is no 'java' here", hint="Install a JRE.")
+
+
+def session_conf(settings: SparkSettings) -> dict[str, str]:
+    """The session's settings: ours, and over them the given ones."""
+    ours = {
+        "spark.master": settings.master,
+        "spark.app.name": settings.name,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        # Also a query that has nothing to do says how far behind it is.
+        "spark.sql.streaming.noDataProgressEventInterval": "2000",
+        "spark.sql.warehouse.dir": str(settings.directory / "warehouse"),
+    }
+    if settings.is_local:
+        # Spark's 200 partitions are 200 state stores and 200 tasks a micro-batch: far too many for one machine.
+        ours["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 2))
+        ours["spark.driver.host"] = ours["spark.driver.bindAddress"] = "127.0.0.1"
+    conf = {**ours, **settings.conf}
+    log4j = f"-Dlog4j2.configurationFile=file:{settings.directory / 'log4j2.properties'}"
+    conf[_LOG_SETTING] = f"{conf.get(_LOG_SETTING, '')} {log4j}".strip()
+    return conf
+
+
+def start_spark(settings: SparkSettings) -> Any:
+    """Start Spark and return its session; `SparkSession.builder.getOrCreate()` finds the same one."""
+    check_installed()
+    settings.directory.mkdir(parents=True, exist_ok=True)
+    settings.log_path.parent.mkdir(parents=True, exist_ok=True)
+    log4j = _LOG4J.format(level=settings.log_level, path=settings.log_path)
+    (settings.directory / "log4j2.properties").write_text(log4j)
+    _prepare_environment(settings)
+    # PySpark logs every error it raises as JSON, and warns of libraries newer than itself; neither helps anybody here.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL + 1)
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for name, value in session_conf(settings).items():
+        builder = builder.config(name, value)
+    try:
+        with _errors_of_children_to(settings.log_path):
+            return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise PipelineError(f"Spark did not start: {error}", hint=f"Its log is {settings.log_path}.") from None
+    except Exception as error:
+        from moldau.pipeline.failures import explain
+
+        raise PipelineError(
+            f"Spark did not start on {settings.master}: {explain(error).message}",
+            hint=f"Its log is {settings.log_path}.",
+        ) from None
+
+
+def _prepare_environment(settings: SparkSettings) -> None:
+    """Workers run this interpreter, or they would miss our packages. On other machines it may be somewhere else."""
+    if settings.is_local or "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if settings.program_directory is not None:
+        found = os.environ.get("PYTHONPATH")
+        own = str(settings.program_directory)
+        os.environ["PYTHONPATH"] = f"{own}{os.pathsep}{found}" if found else own
+
+
+@contextlib.contextmanager
+def _errors_of_children_to(path: Path) -> Iterator[None]:
+    """Processes started inside inherit a standard error that goes to a file; ours is as before afterwards."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.dup2(file, 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(file)
