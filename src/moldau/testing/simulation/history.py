@@ -1,7 +1,8 @@
 """What the clients did and were told, and the judgement over it: Kafka's promises as a reader of the logs sees them.
 
 Decides what counts as an anomaly: a lost acknowledged write, a duplicate under idempotence, reordering, a value at two
-offsets or two values at one, an aborted or invented read, a skipped record, a torn transaction, a lost offset. The
+offsets or two values at one, an aborted or invented read, a skipped record, a torn transaction, a lost offset, a record
+that a share group has accepted and is given again. The
 names follow the checker of Jepsen's Kafka tests. What a client was never told may have happened or not.
 """
 
@@ -10,6 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from moldau.testing.simulation.ledger import Broken, CommittedRecord, Ledger
+
+# Deliveries that get lost count too: a record that was given so often may soon be given up.
+DELIVERIES_ENOUGH = 6
 
 Place = tuple[str, int]
 """A topic's name and a partition."""
@@ -59,6 +63,11 @@ class History:
         self.committed_offsets: dict[tuple[str, Place], int] = {}
         # Copy of a place into another, exactly once, by a group.
         self.copies: list[tuple[str, Place, Place]] = []
+        # What share groups have accepted and when, and how often what they were given had been delivered.
+        self._accepted: dict[tuple[str, Place, int], int] = {}
+        self._accepting: set[tuple[str, Place, int]] = set()
+        self._deliveries: dict[tuple[str, Place, int], int] = {}
+        self._share_requests = 0
         self._values: dict[tuple[Place, int], bytes] = {}
         self._owners: dict[tuple[str, int, Place], str] = {}
 
@@ -97,6 +106,45 @@ class History:
         known = self._owners.setdefault((group, epoch, place), member)
         if known != member:
             raise Broken(f"{_name(place)} has two owners in epoch {epoch} of group {group}: {known} and {member}")
+
+    # ---- share groups
+
+    def share_asked(self, by_leader: bool) -> int | None:
+        """A member asks for records: what was accepted before, it must not be given. None if that is no promise:
+        a leader that was deposed without knowing may still give what it believes to be free."""
+        self._share_requests += 1
+        return self._share_requests if by_leader else None
+
+    def share_given(
+        self, group: str, place: Place, offset: int, value: bytes | None, count: int, asked: int | None
+    ) -> None:
+        if value is None:
+            raise Broken(f"group {group} is given {offset} of {_name(place)} without a record")
+        known = self._values.setdefault((place, offset), value)
+        if known != value:
+            raise Broken(f"group {group} is given {_text(value)} at {offset} of {_name(place)}, not {_text(known)}")
+        key = (group, place, offset)
+        self._deliveries[key] = max(count, self._deliveries.get(key, 0))
+        accepted = self._accepted.get(key)
+        if accepted is not None and asked is not None and accepted < asked:
+            raise Broken(f"group {group} has accepted {offset} of {_name(place)} and is given it again")
+
+    def share_accepting(self, group: str, place: Place, offsets: range) -> None:
+        """A member says that it is done with these; nobody knows whether that gets there."""
+        self._accepting.update((group, place, offset) for offset in offsets)
+
+    def share_accepted(self, group: str, place: Place, offsets: range) -> None:
+        for offset in offsets:
+            self._accepted.setdefault((group, place, offset), self._share_requests)
+
+    def share_left(self, group: str, place: Place, ledger: Ledger) -> list[int]:
+        """Offsets that no member has accepted, nor been given so often that they may be given up."""
+        return [
+            each.offset
+            for each in ledger.records
+            if (group, place, each.offset) not in self._accepting
+            and self._deliveries.get((group, place, each.offset), 0) < DELIVERIES_ENOUGH
+        ]
 
     # ---- at the end
 

@@ -182,6 +182,18 @@ def settings(node_id: int, role: str, voters: tuple[int, ...], overrides: tuple[
             "group.consumer.session.timeout.ms": "1500",
             "group.consumer.min.heartbeat.interval.ms": "100",
             "group.consumer.heartbeat.interval.ms": "200",
+            "share.coordinator.state.topic.num.partitions": "1",
+            "share.coordinator.state.topic.replication.factor": "3",
+            "share.coordinator.state.topic.min.isr": "2",
+            "group.share.min.session.timeout.ms": "500",
+            "group.share.session.timeout.ms": "1500",
+            "group.share.min.heartbeat.interval.ms": "100",
+            "group.share.heartbeat.interval.ms": "200",
+            "group.share.assignment.interval.ms": "0",
+            "group.share.initialize.retry.interval.ms": "500",
+            "group.share.min.record.lock.duration.ms": "1000",
+            "group.share.record.lock.duration.ms": "1000",
+            "group.share.delivery.count.limit": "10",
             **dict(overrides),
         }
     )

@@ -130,6 +130,14 @@ class Rules:
                 f"{'nobody' if led is None else f'n{led}'} led in it"
             )
 
+    def knows_that_it_leads(self, host: str, key: PartitionKey) -> bool:
+        """Whether a node is the leader now, and has heard of it."""
+        topic = self.truth.topics_by_id.get(key[0])
+        now = None if topic is None else topic.partitions.get(key[1])
+        if now is None or now.leader < 0 or self._world.nodes[now.leader].host != host:
+            return False
+        return (host, key, now.leader_epoch) in self._replicas
+
     def epoch_of(self, topic_id: bytes, index: int, offset: int) -> int:
         """The leader epoch of a committed record; -1 when there is none at that offset."""
         ledger = self.ledgers.get((topic_id, index))

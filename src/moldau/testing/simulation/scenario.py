@@ -17,17 +17,19 @@ from moldau.testing.simulation.history import Place
 from moldau.testing.simulation.ledger import Broken
 from moldau.testing.simulation.producers import ALL, IdempotentProducer, PlainProducer, Producer
 from moldau.testing.simulation.readers import Reader
+from moldau.testing.simulation.shares import ShareMember
 from moldau.testing.simulation.transactions import Copier, TransactionalWriter
 from moldau.testing.simulation.world import Simulation
 
 TOPIC: Final = "data"
 COPIES: Final = "copies"
 WRITES: Final = "writes"
+SHARE_GROUP: Final = "share-group"
 START_MS_MAX: Final = 10_000
 # After everything is healed: elections, recoveries and catching up must be over within this.
 HEALED_MS_MAX: Final = 30_000
 HEALED_PACE_MS: Final = 30
-WORKLOADS: Final = ("idempotent", "plain", "transactions", "copier", "classic", "consumer", "admin")
+WORKLOADS: Final = ("idempotent", "plain", "transactions", "copier", "classic", "consumer", "admin", "share")
 
 
 class Scenario:
@@ -118,6 +120,8 @@ class Scenario:
                 self.members.append(ClassicMember(world, f"classic{count}", "old-group", TOPIC))
             if "consumer" in workloads:
                 self.members.append(ConsumerMember(world, f"member{count}", "new-group", TOPIC))
+            if "share" in workloads:
+                self.members.append(ShareMember(world, f"sharer{count}", SHARE_GROUP, TOPIC))
         if "admin" in workloads:
             self.members.append(Administrator(world, "admin", TOPIC, self.partitions))
         world.clients += [*self.producers, *self.readers, *self.writers, *self.copiers, *self.members]
@@ -177,6 +181,8 @@ class Scenario:
             copier.until = self._end_of(copier.source)
         self._demand(lambda: all(each.done for each in self.copiers), HEALED_MS_MAX, "the copiers do not finish")
         self._demand(self._have_read_everything, HEALED_MS_MAX, "the readers do not get to the end")
+        if "share" in self.workloads:
+            self._demand(self._has_shared_everything, HEALED_MS_MAX, "the share group does not get everything")
         world.ending = True
         self._demand(lambda: all(each.done for each in world.clients), HEALED_MS_MAX, "the clients do not end")
         self._demand(world.is_healthy, HEALED_MS_MAX, "the cluster does not settle")
@@ -191,6 +197,14 @@ class Scenario:
     def _have_read_everything(self) -> bool:
         ledgers = self.world.ledgers()
         return all(each.position >= ledgers[each.place].next_offset for each in self.readers)
+
+    def _has_shared_everything(self) -> bool:
+        history = self.world.history
+        return not any(
+            history.share_left(SHARE_GROUP, place, ledger)
+            for place, ledger in self.world.ledgers().items()
+            if place[0] == TOPIC
+        )
 
     def _demand(self, condition: Callable[[], bool], limit_ms: int, otherwise: str) -> None:
         if not self.world.run_until(condition, limit_ms):
