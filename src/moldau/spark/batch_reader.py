@@ -17,6 +17,7 @@ from moldau.spark.options import SourceOptions
 from moldau.spark.planning import find_partitions, pack, resolve, split
 from moldau.spark.pushdown import Narrowing, push
 from moldau.spark.worker_memory import settle
+from moldau.spark.worker_socket import acknowledge_now
 
 
 class RangePartition(InputPartition):
@@ -60,6 +61,10 @@ class MoldauBatchReader(DataSourceReader):
         self._schema = schema
         self._narrowing = Narrowing()
         self._settings = fetch_settings(options)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        acknowledge_now()
 
     def partitions(self) -> list[InputPartition]:
         options, narrowing = self._options, self._narrowing

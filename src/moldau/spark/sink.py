@@ -41,6 +41,7 @@ from moldau.spark.exactly_once import (
 )
 from moldau.spark.options import SINK_OPTIONS, Options
 from moldau.spark.worker_memory import settle
+from moldau.spark.worker_socket import acknowledge_now
 from moldau.spark.write_settings import SINK_COLUMNS, EncodingSettings, WriteSettings
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
@@ -161,6 +162,10 @@ class _Writer:
     _plan: Plan | None
     _streaming: bool
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        acknowledge_now()
+
     def _prepare(self) -> None:
         """Once for each batch, in the process that plans it."""
         commits = self._options.commits
@@ -169,6 +174,7 @@ class _Writer:
         settle()
 
     def _write(self, rows: Iterator[Any]) -> TaskDone:
+        acknowledge_now()
         done = self._write_task(rows)
         settle()
         return done

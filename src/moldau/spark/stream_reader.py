@@ -41,6 +41,7 @@ from moldau.spark.planning import (
     split,
     to_json,
 )
+from moldau.spark.worker_socket import acknowledge_now
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +59,10 @@ class MoldauStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # What the group was told last.
         self._shown: Offsets = {}
         self._last_batch_at = time.monotonic()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        acknowledge_now()
 
     @property
     def _cluster(self) -> Cluster:

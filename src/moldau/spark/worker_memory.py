@@ -1,9 +1,9 @@
 """What a Python worker of Spark has imported is left alone by the garbage collector.
 
 Spark reuses its Python workers, and each of them looks for garbage after every task. With a compiler and a few large
-libraries imported that takes longer than a small task itself (60 ms), and it competes with what Spark does next. What is
-there after the first tasks will be there until the worker ends, so it is moved out of the collector's sight once; what
-later tasks create is collected as before.
+libraries imported that takes longer than a small task itself (60 ms), and it competes with what Spark does next. What
+is there after the first tasks will be there until the worker ends, so it is moved out of the collector's sight once;
+what later tasks create is collected as before.
 """
 
 from __future__ import annotations
