@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.authorization import Operation, ResourceKind
 from moldau.broker.context import Caller, ClientConnection
-from moldau.broker.fetch_answer import PartitionRead, encode_answer
+from moldau.broker.fetch_answer import PartitionRead, encode_answer, one_partition
 from moldau.broker.fetch_session import FetchContext, FetchPartition, FetchSessionCache
 from moldau.broker.leaders import topic_name
 from moldau.broker.replica_selection import replica_selector
@@ -321,7 +321,12 @@ class _Fetch:
         offset = asked.fetch_offset
         if self.committed_only:
             read.aborted = []
-        if asked.last_fetched_epoch >= 0 and self._diverged(read, log, asked):
+        if (
+            asked.last_fetched_epoch >= 0
+            # Most readers stand in the latest epoch, which ends where the log does.
+            and (offset > log.log_end_offset or not log.is_latest_epoch(asked.last_fetched_epoch))
+            and self._diverged(read, log, asked)
+        ):
             return False
         if offset >= upper or offset < read.log_start:
             if not read.log_start <= offset <= log.log_end_offset:
@@ -364,6 +369,10 @@ class _Fetch:
             reads = [read for read in reads if read.is_news()]
         if context.session is not None:
             self._remember(reads)
+        if len(reads) == 1 and self.caller.api_version >= _TOPIC_IDS_SINCE:
+            read = reads[0]
+            if not read.error and read.diverging is None and read.aborted is None and read.records is not None:
+                return one_partition(self.caller, context, read, read.records)
         return encode_answer(self._handler.services, self.caller, context, reads)
 
     def _remember(self, reads: list[PartitionRead]) -> None:

@@ -14,7 +14,7 @@ from moldau.broker.router import Answer
 from moldau.broker.services import BrokerServices
 from moldau.ports import Buffer
 from moldau.protocol.errors import ErrorCode
-from moldau.protocol.wire import Writer
+from moldau.protocol.wire import Writer, put_uvarint
 from moldau.replication.partition import Partition
 
 _I32 = Struct(">i")
@@ -22,6 +22,9 @@ _HEAD = Struct(">ihi")  # throttle time, error, session id
 _PARTITION = Struct(">ihqqq")  # index, error, high watermark, last stable offset, log start offset
 _DIVERGING = Struct(">iqx")  # epoch, end offset, no tags
 _LEADER = Struct(">iix")  # id, epoch, no tags
+# Size, correlation id, no tags, then _HEAD, a topic with its id, and one partition up to the size of its records.
+_ONE_PARTITION = Struct(">iix" + "ihi" + "B16sB" + "ihqqq" + "Bi")
+_NO_TAGS = b"\0\0\0"  # of the partition, of the topic, of the answer
 # Older clients would not look for another replica when a disk fails.
 _STORAGE_ERROR_SINCE = 6
 _TOPIC_IDS_SINCE = 13
@@ -92,6 +95,31 @@ def encode_answer(
         by_topic.setdefault(read.asked.topic_key, []).append(read)
     writer.topics(by_topic)
     return writer.finish()
+
+
+def one_partition(caller: Caller, context: FetchContext, read: PartitionRead, records: list[Buffer]) -> Answer:
+    """What most answers are: records of one partition and nothing else to say, from version 13 on."""
+    size = bytearray()
+    put_uvarint(size, read.size + 1)
+    asked = read.asked
+    head = _ONE_PARTITION.pack(
+        _ONE_PARTITION.size - 4 + len(size) + read.size + len(_NO_TAGS),
+        caller.correlation_id,
+        0,  # throttle time
+        0,  # no error
+        context.session_id,
+        2,  # one topic
+        asked.topic_key,
+        2,  # one partition
+        asked.index,
+        0,  # no error
+        read.high_watermark,
+        read.last_stable,
+        read.log_start,
+        0,  # aborted transactions: null
+        read.preferred_replica,
+    )
+    return [head + size, *records, _NO_TAGS]
 
 
 class _AnswerWriter:

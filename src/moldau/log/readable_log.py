@@ -408,6 +408,13 @@ class ReadableLog(ABC):
             offset = header.last_offset
         return TimestampedOffset(header.max_timestamp, offset, header.partition_leader_epoch)
 
+    def is_latest_epoch(self, epoch: int) -> bool:
+        """Whether this epoch is the one that reaches to the end of the log."""
+        try:
+            return self.epochs.latest == epoch
+        except OSError as error:
+            raise self.disk_failed(error) from error
+
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest epoch known here that is not above `epoch`, where it ends); (-1, -1) when nothing is known."""
         return self.guarded(lambda: self.epochs.end_offset(epoch, self.log_end_offset))

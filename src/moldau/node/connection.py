@@ -14,7 +14,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from moldau.broker.router import LongPoll
-from moldau.node.brief_polling import SMALL_BYTES
 from moldau.node.buffers import BufferPool
 from moldau.ports import Buffer, Pending
 from moldau.protocol.wire import ProtocolError
@@ -53,7 +52,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
         "_held",
         "_listener",
         "_max_frame",
-        "_polling",
         "_pool",
         "_reading",
         "_resting",
@@ -72,7 +70,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self, listener: Listener, service: Service, pool: BufferPool, unread: UnreadAnswers, max_frame: int
     ) -> None:
         self._listener = listener
-        self._polling = listener.polling
         self._service = service
         self._pool = pool
         self._unread = unread
@@ -148,8 +145,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._listener.bad_client(self, error)
             self.close()
         self._service.after_requests()
-        if self._polling is not None:
-            self._polling.arrived(self.last_active, nbytes)
 
     def eof_received(self) -> bool:
         return False
@@ -274,8 +269,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
             if self._held >= HELD_BYTES_MAX:
                 self._account()
         else:
-            if len(answer) > 1 and self._polling is not None and _size(answer) > SMALL_BYTES:
-                self._polling.bulk()
             self.transport.writelines(answer)
 
     def _write(self, buffers: list[Buffer] | None) -> None:

@@ -19,7 +19,6 @@ from typing import Protocol
 from moldau.broker.context import ClientConnection
 from moldau.broker.router import Outcome
 from moldau.config.node_config import NodeConfig
-from moldau.node.brief_polling import BriefPolling
 from moldau.node.buffers import BufferPool
 from moldau.node.connection import KafkaConnection
 from moldau.node.unread import UnreadAnswers
@@ -99,10 +98,8 @@ class Listener:
         unread: UnreadAnswers,
         limits: ConnectionLimits,
         counts: ConnectionCounts,
-        polling: BriefPolling | None,
     ) -> None:
         self.name = name
-        self.polling = polling
         self.port = 0
         self._service = service
         self._pool = pool

@@ -138,9 +138,7 @@ class Node:
             is_controller = address.name in config.controller_listener_names
             service = self._rooms.controller_api if is_controller else self.broker
             assert service is not None, "a controller's listener without a controller"
-            listener = Listener(
-                address.name, service, pool, self._unread, self._limits, counts[is_controller], self._peers.polling
-            )
+            listener = Listener(address.name, service, pool, self._unread, self._limits, counts[is_controller])
             try:
                 await listener.bind(address.host, address.port)
             except OSError as error:

@@ -13,10 +13,8 @@ import os
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
-from moldau.node.brief_polling import BriefPolling
 from moldau.ports import Address, Unreachable
 from moldau.protocol.api import API_TABLE
 from moldau.protocol.errors import ErrorCode
@@ -77,13 +75,11 @@ class Peers:
         self.closed = False
         # Only in nodes that a test started: what it does to the links.
         self.faults: LinkFaults | None = None
-        self.polling: BriefPolling | None = None
         self._lanes: dict[tuple[Address, str], _Lane] = {}
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Before the first request."""
         self.loop = loop
-        self.polling = BriefPolling.of(loop)
         if FAULTS_VARIABLE in os.environ:
             from moldau.node.link_faults import LinkFaults
 
@@ -269,8 +265,6 @@ class _Connection(asyncio.Protocol):
             self.abort()
         del buffer[:position]
         self._peers.after()
-        if self._peers.polling is not None:
-            self._peers.polling.arrived(monotonic(), len(data))
 
     # ---- requests and answers
 

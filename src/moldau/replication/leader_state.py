@@ -7,7 +7,7 @@ sends nothing itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -200,9 +200,15 @@ class LeaderState:
     def committed(self, own: int) -> int:
         """The offset before which every replica that counts has everything, this one having it up to `own`."""
         partition = self._partition
-        if len(partition.isr) < min(partition.min_isr, len(partition.replicas)):
+        isr = partition.isr
+        if len(isr) < partition.min_isr and len(isr) < len(partition.replicas):
             return UNKNOWN
-        return min((own, *self._ends(partition.isr), *self._ends(self.proposed or ())))
+        followers = self.followers
+        for replica in isr if self.proposed is None else {*isr, *self.proposed}:
+            follower = followers.get(replica)
+            if follower is not None and follower.end_offset < own:
+                own = follower.end_offset
+        return own
 
     def bytes_committed(self, new_bytes: int, log: PartitionLog, committed: int) -> int:
         """How many bytes readers see in addition, about, when `committed` becomes the high watermark."""
@@ -213,10 +219,6 @@ class LeaderState:
         share = self.uncommitted_bytes * (committed - before) // max(log.log_end_offset - before, 1)
         self.uncommitted_bytes -= share
         return max(share, 1)
-
-    def _ends(self, replicas: Iterable[int]) -> Iterable[int]:
-        followers = self.followers
-        return (followers[each].end_offset for each in replicas if each in followers)
 
     def lowest_log_start(self, own: int) -> int:
         """Where the log begins on the replica that keeps the most, of those that are alive."""
