@@ -91,7 +91,7 @@ class Allocator:
     def leader_id(self) -> int:
         return -1
 
-    def ask(self, request: Any, api_version: int, principal: str) -> Pending[Any]:
+    def ask(self, request: Any, api_version: int, principal: str, *, host: str = "") -> Pending[Any]:
         self.asked.append(Pending())
         return self.asked[-1]
 

@@ -165,7 +165,7 @@ class Unreachable:
     def serves(self, api_key: int) -> bool:
         return True
 
-    def ask(self, request: Any, api_version: int, principal: str) -> Pending[Any]:
+    def ask(self, request: Any, api_version: int, principal: str, *, host: str = "") -> Pending[Any]:
         return Pending.of(ApiError(ErrorCode.NOT_CONTROLLER))
 
     def committed_offset(self) -> int:
@@ -188,7 +188,7 @@ def test_a_controller_that_cannot_be_reached_is_an_error_per_topic(node: Simulat
 class Ahead(Unreachable):
     """A controller whose answers depend on more than this broker has read."""
 
-    def ask(self, request: Any, api_version: int, principal: str) -> Pending[Any]:
+    def ask(self, request: Any, api_version: int, principal: str, *, host: str = "") -> Pending[Any]:
         return Pending.of(CreateTopicsResponse(topics=[CreatableTopicResult(name="late")]))
 
     def committed_offset(self) -> int:

@@ -8,15 +8,22 @@ import pytest
 from tests.broker.broker_node import SimulatedNode
 
 from moldau.broker.context import ClientConnection
+from moldau.broker.letters import seal, unseal
 from moldau.ports import Pending
 from moldau.protocol.api import ApiKey
 from moldau.protocol.codec import encode
-from moldau.protocol.errors import ErrorCode
+from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.frames import decode_response, encode_request
 from moldau.protocol.generated.wire.create_topics_request import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.generated.wire.create_topics_response import CreateTopicsResponse
 from moldau.protocol.generated.wire.default_principal_data import DefaultPrincipalData
 from moldau.protocol.generated.wire.envelope_request import EnvelopeRequest
+from moldau.protocol.generated.wire.envelope_response import EnvelopeResponse
+from moldau.protocol.generated.wire.incremental_alter_configs_request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from moldau.protocol.generated.wire.metadata_request import MetadataRequest
 from moldau.protocol.wire import WireMessage
 
@@ -80,3 +87,57 @@ def test_a_sender_nobody_can_read_is_refused(node: SimulatedNode, principal: byt
 
 def test_an_address_that_is_none_is_refused(node: SimulatedNode) -> None:
     assert send(node, create("t"), address=b"\1\2\3").error_code == ErrorCode.INVALID_REQUEST
+
+
+# ---- as a broker sends them
+
+
+def test_what_a_broker_seals_is_opened_in_the_clients_name(node: SimulatedNode) -> None:
+    request = CreateTopicsRequest(topics=[CreatableTopic(name="sealed", num_partitions=1, replication_factor=1)])
+    request.timeout_ms = 1000
+    sealed = seal(request, 7, "User:alice", "192.0.2.7")
+    assert sealed.client_host_address == bytes([192, 0, 2, 7])
+    assert sealed.request_principal == ALICE
+    answer = send(node, sealed.request_data, sealed.request_principal, sealed.client_host_address)
+    inside = unseal(answer, ApiKey.CREATE_TOPICS, 7)
+    assert isinstance(inside, CreateTopicsResponse)
+    assert inside.topics[0].error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER), ErrorCode.NOT_CONTROLLER),
+        (EnvelopeResponse(response_data=b"\0\0"), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (EnvelopeResponse(response_data=None), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_an_envelope_without_an_answer_inside_is_an_error(answer: EnvelopeResponse, code: ErrorCode) -> None:
+    found = unseal(answer, ApiKey.CREATE_TOPICS, 7)
+    assert isinstance(found, ApiError)
+    assert found.code is code
+
+
+def test_a_host_without_an_address_is_still_passed_on() -> None:
+    assert seal(CreateTopicsRequest(), 7, "User:alice", "a pipe").client_host_address == bytes(4)
+    assert len(seal(CreateTopicsRequest(), 7, "User:alice", "fe80::1%eth0").client_host_address) == 16
+
+
+@pytest.mark.parametrize("through_a_broker", [True, False])
+def test_directories_of_a_running_broker_are_cordoned_through_a_broker(
+    node: SimulatedNode, through_a_broker: bool
+) -> None:
+    setting = AlterableConfig(name="cordoned.log.dirs", value=node.config.log_dirs[0])
+    resource = AlterConfigsResource(resource_type=4, resource_name=str(node.config.node_id), configs=[setting])
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+    if through_a_broker:
+        sealed = seal(request, 1, "User:alice", "127.0.0.1")
+        answer = unseal(send(node, sealed.request_data, sealed.request_principal), ApiKey.INCREMENTAL_ALTER_CONFIGS, 1)
+    else:
+        frame = memoryview(bytearray(letter(request, 1)))
+        outcome = node.controller_api.dispatch(frame, ClientConnection(1, "CONTROLLER", "127.0.0.1", 1))
+        node.clock.advance(100)
+        buffers = outcome.value if isinstance(outcome, Pending) else outcome
+        answer = decode_response(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, b"".join(buffers or [])[4:])[1]
+    expected = ErrorCode.NONE if through_a_broker else ErrorCode.INVALID_CONFIG
+    assert [each.error_code for each in answer.responses] == [expected]

@@ -85,7 +85,7 @@ class Silent:
     def __init__(self, answer: Pending[Any]) -> None:
         self.answer = answer
 
-    def ask(self, request: Any, api_version: int, principal: str) -> Pending[Any]:
+    def ask(self, request: Any, api_version: int, principal: str, *, host: str = "") -> Pending[Any]:
         return self.answer
 
 

@@ -219,7 +219,7 @@ class ConfigHandlers:
                 answer.resolve(assemble(_results(response.responses)))
 
         forwarded = type(request)(resources=remaining, validate_only=request.validate_only)
-        forward_change(self._services, forwarded, caller.api_version, caller.principal).then(decided)
+        forward_change(self._services, forwarded, caller).then(decided)
         return answer
 
     def _check_broker_changes(self, resource: Any) -> None:

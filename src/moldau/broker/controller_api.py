@@ -17,12 +17,15 @@ from moldau.broker.no_security import security_handlers
 from moldau.broker.request_metrics import RequestMetrics
 from moldau.broker.router import Handler, Outcome, Router
 from moldau.broker.services import BrokerServices, ControllerChannel
+from moldau.controller.configs import CORDONED
+from moldau.metadata.image import BROKER_RESOURCE
 from moldau.ports import Pending
 from moldau.protocol.api import API_TABLE, ApiKey
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.generated.wire.broker_heartbeat_request import BrokerHeartbeatRequest
 from moldau.protocol.generated.wire.envelope_request import EnvelopeRequest
 from moldau.protocol.generated.wire.envelope_response import EnvelopeResponse
+from moldau.protocol.generated.wire.incremental_alter_configs_request import IncrementalAlterConfigsRequest
 
 # What the active controller decides; each is served as soon as the controller does.
 CONTROLLER_APIS: Final = (
@@ -125,11 +128,25 @@ class ControllerApi:
         return open_envelope(self.router, request, caller)
 
     def decide(self, request: Any, caller: Caller) -> Pending[Any]:
+        if isinstance(request, IncrementalAlterConfigsRequest) and not caller.connection.is_forwarded:
+            self._refuse_cordons(request)
         answer = self._local.ask(request, caller.api_version, caller.principal)
         if isinstance(request, BrokerHeartbeatRequest):
             # The connection stands for the broker from here on: it dies with its process.
             caller.connection.remembered[_BROKER] = (request.broker_id, request.broker_epoch)
         return answer
+
+    def _refuse_cordons(self, request: IncrementalAlterConfigsRequest) -> None:
+        """Only a broker itself can tell whether it has the directories; one that is down cannot be asked."""
+        brokers = self.services.image.brokers
+        for resource in request.resources:
+            if resource.resource_type != BROKER_RESOURCE or not resource.resource_name.isdecimal():
+                continue
+            broker = brokers.get(int(resource.resource_name))
+            if broker is None or broker.fenced or all(config.name != CORDONED for config in resource.configs):
+                continue
+            reason = f"{CORDONED} of broker {broker.id}, which is running, must be changed through a broker"
+            raise ApiError(ErrorCode.INVALID_CONFIG, reason)
 
     # ---- the node's calls
 

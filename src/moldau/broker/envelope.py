@@ -8,26 +8,21 @@ other of this listener.
 from __future__ import annotations
 
 from ipaddress import ip_address
-from typing import Final
 
 from moldau.broker.context import Caller, ClientConnection
-from moldau.broker.forwarding import CHANGING
+from moldau.broker.letters import FORWARDABLE, LENGTH_BYTES
 from moldau.broker.router import Answer, Router
 from moldau.ports import Pending
-from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.generated.wire.default_principal_data import DefaultPrincipalData
 from moldau.protocol.generated.wire.envelope_request import EnvelopeRequest
 from moldau.protocol.generated.wire.envelope_response import EnvelopeResponse
 from moldau.protocol.wire import ProtocolError, Reader
 
-_FORWARDABLE: Final = frozenset({*CHANGING, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
-_LENGTH_BYTES: Final = 4
-
 
 def open_envelope(router: Router, request: EnvelopeRequest, caller: Caller) -> Pending[EnvelopeResponse]:
     inside = memoryview(request.request_data)
-    if len(inside) < 2 or int.from_bytes(inside[:2], "big") not in _FORWARDABLE:
+    if len(inside) < 2 or int.from_bytes(inside[:2], "big") not in FORWARDABLE:
         raise ApiError(ErrorCode.INVALID_REQUEST, "This request does not travel in an envelope.")
     sender = ClientConnection(
         connection_id=caller.connection.connection_id,
@@ -35,6 +30,7 @@ def open_envelope(router: Router, request: EnvelopeRequest, caller: Caller) -> P
         host=_address(request.client_host_address),
         port=0,
         principal=_principal(request.request_principal),
+        is_forwarded=True,
     )
     try:
         outcome = router.dispatch(inside, sender)
@@ -44,7 +40,7 @@ def open_envelope(router: Router, request: EnvelopeRequest, caller: Caller) -> P
 
     def seal(response: Answer | None) -> None:
         assert response is not None, "every request that travels is answered"
-        answer.resolve(EnvelopeResponse(response_data=b"".join(response)[_LENGTH_BYTES:]))
+        answer.resolve(EnvelopeResponse(response_data=b"".join(response)[LENGTH_BYTES:]))
 
     if isinstance(outcome, Pending):
         outcome.then(seal)

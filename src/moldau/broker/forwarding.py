@@ -51,10 +51,10 @@ class Forwarder:
         return self._services.controller.ask(request, caller.api_version, caller.principal)
 
     def change(self, request: Any, caller: Caller) -> Pending[Any]:
-        return forward_change(self._services, request, caller.api_version, caller.principal)
+        return forward_change(self._services, request, caller)
 
 
-def forward_change(services: BrokerServices, request: Any, api_version: int, principal: str) -> Pending[Any]:
+def forward_change(services: BrokerServices, request: Any, caller: Caller) -> Pending[Any]:
     """The controller's answer, once this broker sees what it changed."""
     answer: Pending[Any] = Pending()
 
@@ -66,5 +66,6 @@ def forward_change(services: BrokerServices, request: Any, api_version: int, pri
         else:
             wait(offset, lambda: answer.resolve(response))
 
-    services.controller.ask(request, api_version, principal).then(answered)
+    asked = services.controller.ask(request, caller.api_version, caller.principal, host=caller.host)
+    asked.then(answered)
     return answer

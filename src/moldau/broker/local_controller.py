@@ -31,7 +31,7 @@ class LocalController:
     def serves(self, api_key: int) -> bool:
         return api_key in SERVED
 
-    def ask(self, request: Any, api_version: int, principal: str) -> Pending[Any]:
+    def ask(self, request: Any, api_version: int, principal: str, *, host: str = "") -> Pending[Any]:
         if isinstance(request, DescribeQuorumRequest):
             return Pending.of(describe_quorum(self._quorum, request, api_version, self._clock))
         if request.API_KEY in _VOTER_CHANGES:

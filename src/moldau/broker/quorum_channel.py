@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from moldau.broker.forwarding import CHANGING
+from moldau.broker.letters import ENVELOPE_VERSION, FORWARDABLE, seal, unseal
 from moldau.broker.local_controller import SERVED, LocalController
 from moldau.ports import Address, Clock, Network, Pending, Unreachable
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.generated.wire.describe_quorum_request import DescribeQuorumRequest, PartitionData, TopicData
+from moldau.protocol.generated.wire.envelope_response import EnvelopeResponse
 from moldau.quorum.metadata_log import METADATA_TOPIC
 from moldau.quorum.quorum import Quorum
 
@@ -26,7 +27,6 @@ DESCRIBE_VERSION: Final = 2
 _OF_THE_QUORUM: Final = frozenset(
     {ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UPDATE_RAFT_VOTER}
 )
-_SEEN_BEFORE_ANSWERED: Final = frozenset({*CHANGING, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
 
 
 class ControllerLink:
@@ -63,9 +63,9 @@ class ControllerLink:
     def is_local(self) -> bool:
         return self._local is not None and self._quorum.is_leader
 
-    def ask(self, request: Any, api_version: int, principal: str) -> Pending[Any]:
+    def ask(self, request: Any, api_version: int, principal: str, *, host: str = "") -> Pending[Any]:
         if self._local is not None and self._quorum.is_leader:
-            return self._local.ask(request, api_version, principal)
+            return self._local.ask(request, api_version, principal, host=host)
         address = self._quorum.leader_address
         if address is None:
             return Pending.of(ApiError(ErrorCode.NOT_CONTROLLER, "The active controller is not known."))
@@ -78,9 +78,14 @@ class ControllerLink:
             self._under_way = [each for each in self._under_way if each[1] is not answer]
             if isinstance(response, Unreachable):
                 response = ApiError(ErrorCode.NOT_CONTROLLER, f"The controller cannot be reached: {response.reason}")
+            elif isinstance(response, EnvelopeResponse):
+                response = unseal(response, request.API_KEY, api_version)
             answer.resolve(response)
 
-        self._network.send(address, request, api_version, answered, timeout_ms=self._timeout_ms, lane=self._lane)
+        sent, version = request, api_version
+        if host and request.API_KEY in FORWARDABLE:
+            sent, version = seal(request, api_version, principal, host), ENVELOPE_VERSION
+        self._network.send(address, sent, version, answered, timeout_ms=self._timeout_ms, lane=self._lane)
         return answer
 
     def committed_offset(self) -> int:
@@ -106,16 +111,16 @@ class QuorumChannel:
     def committed_offset(self) -> int:
         return max(self._seen, self._link.committed_offset()) if self._link.is_local else self._seen
 
-    def ask(self, request: Any, api_version: int, principal: str) -> Pending[Any]:
+    def ask(self, request: Any, api_version: int, principal: str, *, host: str = "") -> Pending[Any]:
         if self._link.is_local:
-            first = self._link.ask(request, api_version, principal)
+            first = self._link.ask(request, api_version, principal, host=host)
             if first.done and not says_not_controller(first.value):
                 return first
         else:
             first = None
-        attempt = _Attempt(self._link, self._clock, request, api_version, principal, self._time_for(request))
+        attempt = _Attempt(self._link, self._clock, request, api_version, principal, host, self._time_for(request))
         attempt.begin(first)
-        if self._link.is_local or request.API_KEY not in _SEEN_BEFORE_ANSWERED:
+        if self._link.is_local or request.API_KEY not in FORWARDABLE:
             return attempt.answer
         answer: Pending[Any] = Pending()
         attempt.answer.then(lambda response: self._note_end(lambda: answer.resolve(response)))
@@ -141,22 +146,32 @@ class QuorumChannel:
 class _Attempt:
     """One request that is tried until it is answered by an active controller."""
 
-    __slots__ = ("_clock", "_deadline_ms", "_link", "_principal", "_request", "_version", "_wait_ms", "answer")
+    __slots__ = ("_clock", "_deadline_ms", "_host", "_link", "_principal", "_request", "_version", "_wait_ms", "answer")
 
     def __init__(
-        self, link: ControllerLink, clock: Clock, request: Any, version: int, principal: str, timeout_ms: int
+        self,
+        link: ControllerLink,
+        clock: Clock,
+        request: Any,
+        version: int,
+        principal: str,
+        host: str,
+        timeout_ms: int,
     ) -> None:
         self._link = link
         self._clock = clock
         self._request = request
         self._version = version
         self._principal = principal
+        self._host = host
         self._deadline_ms = clock.monotonic_ms() + timeout_ms
         self._wait_ms = RETRY_MS_FIRST
         self.answer: Pending[Any] = Pending()
 
     def begin(self, first: Pending[Any] | None) -> None:
-        (self._link.ask(self._request, self._version, self._principal) if first is None else first).then(self._judge)
+        if first is None:
+            first = self._link.ask(self._request, self._version, self._principal, host=self._host)
+        first.then(self._judge)
 
     def _judge(self, response: Any) -> None:
         if not says_not_controller(response, of_the_quorum=self._request.API_KEY in _OF_THE_QUORUM):

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 class ControllerChannel(Protocol):
     """The way to the active controller; in a combined node it is a direct call."""
 
-    def ask(self, request: Any, api_version: int, principal: str) -> Pending[Any]:
-        """The controller's response to a wire message. A controller that cannot be reached answers ApiError."""
+    def ask(self, request: Any, api_version: int, principal: str, *, host: str = "") -> Pending[Any]:
+        """The controller's response to a wire message. A controller that cannot be reached answers ApiError.
+
+        With `host`, where the client is, the request is passed on in that client's name.
+        """
         ...
 
     def serves(self, api_key: int) -> bool:
