@@ -13,7 +13,7 @@ know schema registries.
 from __future__ import annotations
 
 from moldau.spark.values.errors import RegistryError
-from moldau.spark.values.formats import Avro, Bytes, Format, Json, Number, String
+from moldau.spark.values.formats import Avro, Bytes, Format, Json, Number, Protobuf, String
 from moldau.spark.values.frames import dead_letters, decode, encode
 from moldau.spark.values.registry import Registry
 
@@ -23,6 +23,7 @@ __all__ = [
     "Format",
     "Json",
     "Number",
+    "Protobuf",
     "Registry",
     "RegistryError",
     "String",

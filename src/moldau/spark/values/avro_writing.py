@@ -233,7 +233,8 @@ class _Vectors:
         elif node.kind == "double":
             self.vectors[node.vector] = np.array(column.fill_null(0), dtype=np.float64).view(np.int64)
         else:
-            self.vectors[node.vector] = np.array(column.fill_null(0), dtype=np.int64)
+            nothing = False if node.kind == "boolean" else 0
+            self.vectors[node.vector] = np.array(column.fill_null(nothing), dtype=np.int64)
 
 
 _NO_SLOTS = np.zeros(0, dtype=np.int64)

@@ -32,7 +32,7 @@ from moldau.spark.errors import MoldauError
 from moldau.spark.values.errors import MALFORMED, MISMATCH, UNFRAMED, UnknownSchemaError, reason
 from moldau.spark.values.framing import SchemaId, write_prefix
 from moldau.spark.values.json_schema import json_schema_of, spark_type_of
-from moldau.spark.values.registry import JSON, RegisteredSchema, Registry
+from moldau.spark.values.registry import JSON, PROTOBUF, RegisteredSchema, Registry
 from moldau.spark.values.worker import reading_function, writing_function
 
 PREFIX, HEADER = "prefix", "header"
@@ -316,6 +316,72 @@ class Avro(Format):
         return Writing(writing_function(source), header)
 
 
+@dataclass(slots=True, frozen=True)
+class Protobuf(Format):
+    """Messages of Protobuf.
+
+        decode(df, value=Protobuf(Order))                                       # a class that protoc has generated
+        decode(df, value=Protobuf(text_of_proto_file, message="shop.Order"))
+        decode(df, value=Protobuf(registry=Registry(url), subject="orders-value"))
+        encode(df, value=Protobuf(Order, registry=Registry(url), subject="orders-value"))
+
+    `schema` is a generated class, .proto text, {file name: text} (the last file is meant), a pathlib.Path
+    to a .proto file or to a descriptor set, or a descriptor set's bytes. `message` may be left out if there is but one.
+    With a registry, values have a schema's id and the message's place in it in front; `framing="header"` puts them in
+    a header. A value of another message than the wanted one is a bad record.
+    """
+
+    schema: Any = None
+    message: str | None = None
+    registry: Registry | None = None
+    subject: str | None = None
+    framing: str = PREFIX
+    register: bool = True
+
+    def __post_init__(self) -> None:
+        _check_framing(self)
+        if self.schema is None and self.registry is None:
+            raise MoldauError("Protobuf() needs a schema, or a registry=Registry(...) and a subject to get it from")
+
+    def _files(self) -> tuple[bytes, str]:
+        from moldau.spark.values.protobuf_schema import descriptor_set
+        from moldau.spark.values.protobuf_values import registered_files
+
+        if self.schema is not None:
+            return descriptor_set(self.schema, self.message)
+        assert self.registry is not None, "checked when it was made"
+        found = _latest(self.registry, _subject(self), PROTOBUF, serialized=True)
+        return registered_files(found, self.registry, self.message)
+
+    def reading(self, side: str) -> Reading:
+        from moldau.spark.values.protobuf_schema import layout_of
+        from moldau.spark.values.protobuf_values import ProtobufSource
+
+        files, message = self._files()
+        return _from_workers(ProtobufSource(files, message, self.registry), layout_of(files, message).spark)
+
+    def writing(self, side: str, given: DataType) -> Writing:
+        from moldau.spark.values.protobuf_schema import index_path, layout_of, message_descriptor
+        from moldau.spark.values.protobuf_values import ProtobufWriterSource, register_files
+        from moldau.spark.values.protobuf_writing import check_columns
+
+        files, message = self._files()
+        check_columns(layout_of(files, message), given)
+        prefix, header = b"", None
+        if self.registry is not None:
+            subject = _subject(self)
+            path = index_path(message_descriptor(files, message))
+            if self.schema is None:
+                agreed = _latest(self.registry, subject, PROTOBUF)
+            else:
+                try:
+                    agreed = register_files(files, message, self.registry, subject, register=self.register)
+                except UnknownSchemaError as error:
+                    raise _not_registered(subject) from error
+            prefix, header = _prefix_for(self, agreed, path)
+        return Writing(writing_function(ProtobufWriterSource(files, message, prefix)), header)
+
+
 def _from_workers(source: Any, kind: DataType) -> Reading:
     def prepare(raw: Column, header: Column | None) -> Column:
         function = reading_function(source, kind, with_header=header is not None)
@@ -374,9 +440,11 @@ def _agreed(given: Any, registry: Registry, subject: str, schema: RegisteredSche
     try:
         return registry.look_up(subject, schema)
     except UnknownSchemaError as error:
-        raise MoldauError(
-            f"Subject {subject!r} does not have this schema and register=False: register it first"
-        ) from error
+        raise _not_registered(subject) from error
+
+
+def _not_registered(subject: str) -> MoldauError:
+    return MoldauError(f"Subject {subject!r} does not have this schema and register=False: register it first")
 
 
 def _prefix_for(given: Any, schema: RegisteredSchema, message: tuple[int, ...] = ()) -> tuple[bytes, bytes | None]:
