@@ -2,8 +2,9 @@
 
 A client whose broker dies asks at once who leads instead, often before this node knows, and asks again only much later
 (librdkafka after a second). So a question waits while another broker has just been lost and the controller has not
-said what becomes of it, though never long. And a broker stays in the list of brokers for a moment after it was
-fenced: a client that is told of a new leader and of the old one's end in one breath may trip over it.
+said what becomes of it, though never long. And a broker that died stays in the list of brokers for a moment after it
+was fenced: a client that is told of a new leader and of the old one's end in one breath may trip over it. One that
+left in order led nothing any more.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Departures:
                 known = before.brokers.get(broker.id)
                 if not broker.fenced:
                     self._fenced_ms.pop(broker.id, None)
-                elif known is not None and not known.fenced:
+                elif known is not None and not known.fenced and _led_something(before, broker.id):
                     self._fenced_ms[broker.id] = self._services.clock.monotonic_ms()
         if self._waiting and not self._undecided():
             self._answer()
@@ -93,3 +94,8 @@ class Departures:
         if promise in self._waiting:
             self._waiting.remove(promise)
             promise.resolve(None)
+
+
+def _led_something(image: ClusterImage, broker_id: int) -> bool:
+    topics = image.topics_by_id.values()
+    return any(partition.leader == broker_id for topic in topics for partition in topic.partitions.values())
