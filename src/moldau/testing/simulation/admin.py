@@ -35,16 +35,14 @@ PREFERRED = 0
 class TopicMaker(Client):
     """Makes the topics that the other clients need."""
 
-    def __init__(self, world: Simulation, topics: dict[str, int]) -> None:
+    def __init__(self, world: Simulation, topics: list[CreatableTopic]) -> None:
         super().__init__(world, "maker")
         self._topics = topics
 
     def run(self) -> Script:
-        left = dict(self._topics)
+        left = {topic.name: topic for topic in self._topics}
         while left:
-            request = CreateTopicsRequest(
-                topics=[CreatableTopic(name, count, 3) for name, count in left.items()], timeout_ms=ADMIN_MS
-            )
+            request = CreateTopicsRequest(topics=list(left.values()), timeout_ms=ADMIN_MS)
             answer = yield from self.ask(self.any_broker(), request, 7, timeout_ms=2 * ADMIN_MS)
             if not isinstance(answer, Unreachable):
                 for topic in answer.topics:
@@ -54,7 +52,7 @@ class TopicMaker(Client):
                 yield from self.rest()
 
 
-def create_topics(world: Simulation, topics: dict[str, int]) -> TopicMaker:
+def create_topics(world: Simulation, topics: list[CreatableTopic]) -> TopicMaker:
     maker = TopicMaker(world, topics)
     maker.start()
     return maker

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Final
 
+from moldau.protocol.generated.wire.create_topics_request import CreatableTopic, CreatableTopicConfig
 from moldau.testing.simulation.admin import Administrator, create_topics
 from moldau.testing.simulation.client import Client
 from moldau.testing.simulation.faults import FAULTS, Faults
@@ -24,6 +25,7 @@ from moldau.testing.simulation.world import Simulation
 TOPIC: Final = "data"
 COPIES: Final = "copies"
 WRITES: Final = "writes"
+COORDINATORS: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 SHARE_GROUP: Final = "share-group"
 START_MS_MAX: Final = 10_000
 # After everything is healed: elections, recoveries and catching up must be over within this.
@@ -45,6 +47,11 @@ class Scenario:
         if random.random() < 0.5:
             # Catching up takes many small steps.
             overrides["replica.fetch.max.bytes"] = "200"
+        # Logs of many small segments, with indexes that have something to tell.
+        self.segment_bytes = random.choice((200, 400)) if random.random() < 0.4 else None
+        if self.segment_bytes is not None:
+            overrides["internal.metadata.log.segment.bytes"] = "1500"
+        self.flushes = random.random() < 0.2
         self.world = Simulation(seed, voters=3, brokers=1 if random.random() < 0.15 else 0, overrides=overrides)
         self.faults = Faults(self.world, random, frozenset(chosen if faults is None else faults))
         drawn = {name for name in WORKLOADS if random.random() < 0.35} | {"idempotent"}
@@ -81,18 +88,32 @@ class Scenario:
         self._demand(
             lambda: all(node.joined for node in world.nodes.values()), START_MS_MAX, "the cluster does not start"
         )
-        topics = {TOPIC: self.partitions}
-        if "transactions" in self.workloads:
-            topics[WRITES] = 2
-        if "copier" in self.workloads:
-            topics[COPIES] = self.partitions
-        made = create_topics(world, topics)
+        made = create_topics(world, self._topics())
         self._demand(lambda: made.done, START_MS_MAX, "the topics are not made")
         self._demand(world.is_healthy, START_MS_MAX, "the new topics are not in sync")
         world.tell(
             f"{len(world.nodes)} nodes are up; clients: {', '.join(sorted(self.workloads))}; trouble: "
             f"{', '.join(sorted(self.faults.chosen)) or 'none'}"
         )
+
+    def _topics(self) -> list[CreatableTopic]:
+        topics = [self._topic(TOPIC, self.partitions, self.segment_bytes)]
+        if "transactions" in self.workloads:
+            topics.append(self._topic(WRITES, 2, self.segment_bytes))
+        if "copier" in self.workloads:
+            # A copy is as large as what was read at once.
+            topics.append(self._topic(COPIES, self.partitions, self.segment_bytes and 5000))
+        if self.segment_bytes is not None:
+            # Nothing else gives the coordinators' topics small segments.
+            topics += [self._topic(name, 1, 1500) for name in COORDINATORS]
+        return topics
+
+    def _topic(self, name: str, partitions: int, segment_bytes: int | None) -> CreatableTopic:
+        settings = {"flush.messages": "1"} if self.flushes else {}
+        if segment_bytes is not None:
+            settings |= {"internal.segment.bytes": str(segment_bytes), "index.interval.bytes": "100"}
+        configs = [CreatableTopicConfig(key, value) for key, value in settings.items()]
+        return CreatableTopic(name, partitions, 3, configs=configs)
 
     def _begin_clients(self) -> None:
         world, workloads = self.world, self.workloads

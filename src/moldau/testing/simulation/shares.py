@@ -46,6 +46,7 @@ class ShareMember(Client):
         # The next epoch of the session with each broker.
         self._sessions: dict[Address, int] = {}
         self._incarnation = 0
+        self._is_sure = False
 
     def run(self) -> Script:
         yield from self._read_from_the_beginning()
@@ -61,6 +62,7 @@ class ShareMember(Client):
         self.member_id = f"{self.name}-{self.life}-{self._incarnation}"
         self.epoch = 0
         self.owned = []
+        self._is_sure = False
         self._sessions.clear()
 
     def _read_from_the_beginning(self) -> Script:
@@ -80,8 +82,10 @@ class ShareMember(Client):
             group_id=self.group,
             member_id=self.member_id,
             member_epoch=self.epoch,
-            subscribed_topic_names=[self.topic] if self.epoch == 0 else None,
+            # Who does not know what became of the last heartbeat says everything again, and is told everything again.
+            subscribed_topic_names=None if self._is_sure else [self.topic],
         )
+        self._is_sure = False
         answer = yield from self.ask_coordinator(GROUP, self.group, request, 1)
         if isinstance(answer, Unreachable):
             return False
@@ -92,6 +96,7 @@ class ShareMember(Client):
             else:
                 self._become_new()
             return False
+        self._is_sure = True
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
             yield from self.leader_of(self.topic, 0)
