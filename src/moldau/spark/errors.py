@@ -17,6 +17,10 @@ class DataLossError(MoldauError):
     """Records that were to be read are not there any more."""
 
 
+class UnknownTopicError(MoldauError):
+    """A topic is not there, or not any more."""
+
+
 class FencedError(MoldauError):
     """Another run of the same query has taken over; this one must not write any more."""
 

@@ -26,7 +26,7 @@ from moldau.spark.client.cluster import TRANSIENT, Cluster, shared_cluster
 from moldau.spark.client.connection import Connection, Disconnected
 from moldau.spark.client.offsets import EARLIEST, READ_COMMITTED, list_offsets
 from moldau.spark.client.settings import ClientSettings
-from moldau.spark.errors import DataLossError, MoldauError, refusal
+from moldau.spark.errors import DataLossError, MoldauError, UnknownTopicError, refusal
 
 FETCH_WAIT_MS = 500
 # A length of one byte, then attributes, two deltas, two lengths and a count of a byte each.
@@ -168,6 +168,10 @@ class _RangeReader:
             answer = self._connection.receive(self._settings.client.request_timeout + FETCH_WAIT_MS / 1000)
         except Disconnected:
             self._start_over()
+            return None
+        except UnknownTopicError as error:
+            self._lost(f"{self._wanted}: {error}")
+            self._position = self._wanted.end
             return None
         if answer.error_code:
             raise refusal(answer.error_code, f"Reading {self._wanted}")

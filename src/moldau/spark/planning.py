@@ -8,9 +8,10 @@ limit in bytes is set. A streaming query's offsets have the shape of Spark's own
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 
+from moldau.protocol.errors import ErrorCode
 from moldau.protocol.generated.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from moldau.records.batch import BatchError, iter_batches
 from moldau.spark.client.cluster import Cluster, unknown_topic
@@ -43,8 +44,10 @@ def from_json(shaped: Mapping[str, Mapping[str, int]]) -> Offsets:
     }
 
 
-def find_partitions(cluster: Cluster, subscription: Subscription) -> list[TopicPartition]:
-    """The partitions a subscription means at this moment."""
+def find_partitions(
+    cluster: Cluster, subscription: Subscription, may_be_gone: Collection[str] = ()
+) -> list[TopicPartition]:
+    """The partitions a subscription means at this moment. Topics that may be gone have none when they are."""
     if subscription.pattern is not None:
         pattern = re.compile(subscription.pattern)
         known = cluster.all_topics().items()
@@ -54,13 +57,17 @@ def find_partitions(cluster: Cluster, subscription: Subscription) -> list[TopicP
         names = subscription.topics or tuple(dict.fromkeys(topic for topic, _ in subscription.assigned))
         views = cluster.topics(names)
         for name in names:
-            if views[name].error:
-                raise unknown_topic(name, views[name].error)
+            error = views[name].error
+            if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and name in may_be_gone:
+                del views[name]
+            elif error:
+                raise unknown_topic(name, error)
     if subscription.assigned:
-        for topic, partition in subscription.assigned:
+        there = sorted(each for each in subscription.assigned if each[0] in views)
+        for topic, partition in there:
             if partition not in views[topic].leaders:
                 raise MoldauError(f"assign: topic '{topic}' has no partition {partition}")
-        return sorted(subscription.assigned)
+        return there
     return sorted((name, partition) for name, view in views.items() for partition in view.leaders)
 
 

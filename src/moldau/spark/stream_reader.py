@@ -85,7 +85,9 @@ class MoldauStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._target = self._latest()
+        subscription = self._options.subscription
+        topics = {*subscription.topics, *(topic for topic, _ in subscription.assigned)}
+        self._target = self._latest(set() if self._options.fail_on_data_loss else topics)
 
     def latestOffset(self, start: dict[str, Any], read_limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         begin = from_json(start)
@@ -114,14 +116,14 @@ class MoldauStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_batch_at = time.monotonic()
         return end
 
-    def _latest(self) -> Offsets:
-        partitions = find_partitions(self._cluster, self._options.subscription)
+    def _latest(self, may_be_gone: set[str]) -> Offsets:
+        partitions = find_partitions(self._cluster, self._options.subscription, may_be_gone)
         self._last_latest = list_offsets(self._cluster, dict.fromkeys(partitions, LATEST), self._options.isolation)
         return self._last_latest
 
     def _available(self, begin: Offsets) -> Offsets:
         """Up to where there is something to read, never before where the query already is."""
-        latest = self._latest() if self._target is None else self._target
+        latest = self._latest({topic for topic, _ in begin}) if self._target is None else self._target
         fresh = [part for part in latest if part not in begin]
         if fresh:
             # A partition that appeared is read from its beginning; a limit must count from there.

@@ -18,7 +18,7 @@ from moldau.protocol.generated.wire.find_coordinator_request import FindCoordina
 from moldau.protocol.generated.wire.metadata_request import MetadataRequest, MetadataRequestTopic
 from moldau.spark.client.connection import Connection, Disconnected
 from moldau.spark.client.settings import Address, ClientSettings
-from moldau.spark.errors import MoldauError, refusal
+from moldau.spark.errors import MoldauError, UnknownTopicError, refusal
 
 GROUP, TRANSACTION = 0, 1
 
@@ -234,7 +234,7 @@ class Cluster:
 
 def unknown_topic(topic: str, error: int) -> MoldauError:
     if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return MoldauError(f"There is no topic '{topic}': check its name, or create it before the query starts")
+        return UnknownTopicError(f"There is no topic '{topic}': check its name, or create it before the query starts")
     return refusal(error, f"Looking up topic '{topic}'")
 
 
