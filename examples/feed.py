@@ -33,12 +33,11 @@ PAGES = ("/", "/products", "/products/tea", "/products/coffee", "/cart", "/check
 
 @dataclass(frozen=True)
 class Sent:
-    """A record to send. `at` is when it happened, in seconds since 1970."""
+    """A record to send. When something happened is in its value, by a clock of the feed's own."""
 
     topic: str
     key: str | None
-    value: dict | str | None
-    at: float
+    value: dict | str
 
 
 # How far the clock is: seconds since 1970, told to a generator whenever it makes a record.
@@ -56,7 +55,7 @@ def website_activity(chance: random.Random, clock: Clock) -> Iterator[Sent]:
             continue
         user = chance.choice(here)
         page = chance.choice(PAGES)
-        yield Sent("page-views", user, {"user": user, "page": page, "at": _iso(now)}, now)
+        yield Sent("page-views", user, {"user": user, "page": page, "at": _iso(now)})
         if page == "/checkout" or chance.random() < 0.1:
             away_until[user] = now + chance.uniform(40 * 60, 120 * 60)
 
@@ -73,7 +72,7 @@ def metrics_alerting(chance: random.Random, clock: Clock) -> Iterator[Sent]:
                     hard_until[host, metric] = now + 180
                 level = 96.0 if hard_until.get((host, metric), 0.0) > now else usual
                 value = round(min(100.0, max(0.0, chance.gauss(level, 3))), 1)
-                yield Sent("measurements", host, {"host": host, "metric": metric, "value": value, "at": _iso(now)}, now)
+                yield Sent("measurements", host, {"host": host, "metric": metric, "value": value, "at": _iso(now)})
 
 
 def log_analysis(chance: random.Random, clock: Clock) -> Iterator[Sent]:
@@ -81,39 +80,39 @@ def log_analysis(chance: random.Random, clock: Clock) -> Iterator[Sent]:
     while True:
         now = clock()
         if chance.random() < 0.02:
-            yield Sent("access-log", None, "-- log rotated --", now)
+            yield Sent("access-log", None, "-- log rotated --")
             continue
         host = f"10.0.0.{chance.randint(1, 9)}"
         status = chance.choices((200, 304, 404, 500), (85, 6, 6, 3))[0]
         when = datetime.fromtimestamp(now, UTC).strftime("%d/%b/%Y:%H:%M:%S +0000")
         line = f'{host} - - [{when}] "GET {chance.choice(PAGES)} HTTP/1.1" {status} {chance.randint(200, 9000)}'
-        yield Sent("access-log", None, line, now)
+        yield Sent("access-log", None, line)
 
 
-def orders_with_customers(chance: random.Random, clock: Clock) -> Iterator[Sent]:
+def orders_with_customers(chance: random.Random, _: Clock) -> Iterator[Sent]:
     """First all customers, then orders; from time to time somebody moves to another city."""
     customers = [f"c{number}" for number in range(1, len(NAMES) + 1)]
     for customer, name in zip(customers, NAMES, strict=True):
-        yield Sent("customers", customer, {"name": name, "city": chance.choice(CITIES)}, clock())
+        yield Sent("customers", customer, {"name": name, "city": chance.choice(CITIES)})
     number = 0
     while True:
         number += 1
         amount = round(chance.uniform(2, 80), 2)
         order = {"customer": chance.choice(customers), "item": chance.choice(ITEMS), "amount": amount}
-        yield Sent("orders", f"o{number}", order, clock())
+        yield Sent("orders", f"o{number}", order)
         if number % 50 == 0:
             index = chance.randrange(len(customers))
-            yield Sent("customers", customers[index], {"name": NAMES[index], "city": chance.choice(CITIES)}, clock())
+            yield Sent("customers", customers[index], {"name": NAMES[index], "city": chance.choice(CITIES)})
 
 
-def recommendations(chance: random.Random, clock: Clock) -> Iterator[Sent]:
+def recommendations(chance: random.Random, _: Clock) -> Iterator[Sent]:
     """Baskets with something from one set, and something that has nothing to do with it."""
     number = 0
     while True:
         number += 1
         wanted = chance.choice(SETS)
         items = [*chance.sample(wanted, chance.randint(1, len(wanted))), *chance.sample(ITEMS, chance.randint(0, 1))]
-        yield Sent("baskets", f"b{number}", {"customer": chance.choice(NAMES), "items": items}, clock())
+        yield Sent("baskets", f"b{number}", {"customer": chance.choice(NAMES), "items": items})
 
 
 EXAMPLES: dict[str, Callable[[random.Random, Clock], Iterator[Sent]]] = {
@@ -167,7 +166,7 @@ def feed(
         if sent[0] == records or until():
             break
         value = json.dumps(each.value) if isinstance(each.value, dict) else each.value
-        producer.produce(each.topic, key=each.key, value=value, timestamp=round(each.at * 1000))
+        producer.produce(each.topic, key=each.key, value=value)
         producer.poll(0)
         sent[0] += 1
         ahead = sent[0] / rate - (time.monotonic() - begun)

@@ -144,6 +144,10 @@ moldau.spark.errors.MoldauError: There is no topic 'nope': check its name, or cr
 === Streaming Query ===
 Identifier: [id = 9e6f]
 """
+FROM_JAVA = """An error occurred while calling o16.start.
+: org.apache.spark.SparkClassNotFoundException: [DATA_SOURCE_NOT_FOUND] Failed to find the data source: moldau.
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.dataSourceNotFoundError(QueryExecutionErrors.scala:770)
+"""
 FROM_A_FUNCTION = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: \
 org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "app.py", line 12, in parse
@@ -159,6 +163,7 @@ ValueError: not a number
     [
         (FROM_A_SOURCE, "There is no topic 'nope': check its name, or create it before the query starts", True),
         (FROM_A_FUNCTION, "ValueError: not a number", False),
+        (FROM_JAVA, "Failed to find the data source: moldau.", False),
         (FROM_A_FUNCTION.replace("ValueError", "NameError"), "NameError: not a number", True),
         (
             "moldau.spark.errors.MoldauError: Cannot reach a broker (x:1: refused)",

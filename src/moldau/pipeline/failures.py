@@ -14,6 +14,8 @@ _OURS = re.compile(r"^(?:moldau\.[\w.]+\.)(\w+): (.+)$", re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION_LINE = re.compile(r"^(?:[A-Za-z_][\w]*\.)*([A-Za-z_]\w*): ?(.*)$")
 _QUERY_PREFIX = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ", re.DOTALL)
+# What Py4J and Java put in front of an exception's own words.
+_JAVA_PREFIX = re.compile(r"^An error occurred while calling [\w.]+\n: |^(?:[a-z][\w$]*\.)+[A-Z][\w$]*: ")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+")
 _CONDITION = re.compile(r"^\s*\[([A-Z0-9_.]+)\] ")
 
@@ -75,6 +77,9 @@ def explain(error: BaseException | str) -> Failure:
         kind, sentence = raised
         return Failure(_shortened(f"{kind}: {sentence}" if sentence else kind), kind in _FINAL_PYTHON)
     plain = _SQLSTATE.sub("", _QUERY_PREFIX.sub("", text.strip()))
+    while _JAVA_PREFIX.match(plain):
+        plain = _JAVA_PREFIX.sub("", plain, count=1)
+    plain = plain.split("\n\tat ")[0]
     condition = _CONDITION.match(plain)
     # Spark goes on with the query's plan; the first paragraph says what happened.
     sentence = _CONDITION.sub("", plain).split("\n=== Streaming Query ===")[0].split("\n\n")[0].strip()

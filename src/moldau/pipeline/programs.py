@@ -34,6 +34,7 @@ class ProgramInputs:
     """
 
     spark: Any
+    run_name: str
     options: Mapping[str, str]
     arguments: list[str] = field(default_factory=list)
 
@@ -41,19 +42,15 @@ class ProgramInputs:
         if name == "streams":
             from moldau.streams import Streams
 
-            return Streams(self.spark, **connection(self.options))
+            settings = dict(self.options)
+            servers = settings.pop("kafka.bootstrap.servers")
+            return Streams(self.spark, bootstrap_servers=servers, options=settings, name=self.run_name)
         if name == "bootstrap":
             return self.options["kafka.bootstrap.servers"]
         return dict(self.options) if name == "options" else getattr(self, name)
 
 
 INPUTS = ("spark", "streams", "bootstrap", "options", "arguments")
-
-
-def connection(options: Mapping[str, str]) -> dict[str, Any]:
-    """The arguments with which `Streams` reaches the brokers of a run."""
-    settings = dict(options)
-    return {"bootstrap_servers": settings.pop("kafka.bootstrap.servers"), "options": settings}
 
 
 @dataclass(slots=True, frozen=True)
@@ -89,7 +86,7 @@ def run_program(program: Program, inputs: ProgramInputs) -> None:
     module.__file__ = str(program.path)
     # For good, not only while it runs: what the program defines is looked up by its module's name later on.
     sys.modules[name] = module
-    sys.argv = [str(program.path), *inputs.arguments]
+    sys.argv[:] = [str(program.path), *inputs.arguments]
     if program.has_entry:
         from pyspark import cloudpickle
 

@@ -26,8 +26,11 @@ from moldau.pipeline.failures import explain
 from moldau.pipeline.progress import Board
 from moldau.pipeline.spark_session import DEFAULT_MASTER, SparkSettings, check_installed, start_spark
 from moldau.pipeline.supervision import STOP_SECONDS_MAX, RestartPolicy, Supervisor
+from moldau.spark.errors import MoldauError
 
+# Where programs that name no brokers themselves find them: our commands, and `moldau.streams.Streams`.
 BOOTSTRAP_VARIABLE = "MOLDAU_BOOTSTRAP"
+BOOTSTRAP_SETTING = "spark.moldau.bootstrap.servers"
 EXIT_FAILED = 1
 PROGRAMS = (".py", ".sql")
 
@@ -70,10 +73,14 @@ class StopRequested(BaseException):
 
 
 class Run:
-    """One run. `say` gets sentences for people, which belong on standard error."""
+    """One run. `say` gets sentences for people, which belong on standard error.
 
-    def __init__(self, settings: RunSettings, say: Callable[[str], None]) -> None:
+    It starts a Spark of its own, and stops it, unless it is given a session.
+    """
+
+    def __init__(self, settings: RunSettings, say: Callable[[str], None], spark: Any = None) -> None:
         self.settings = settings
+        self._spark = spark
         self.board = Board()
         self._say = say
         self._supervisor = Supervisor(self.board, settings.policy, say, grace=settings.stop_seconds)
@@ -106,7 +113,8 @@ class Run:
             from moldau.pipeline.programs import ProgramInputs, read_program, run_program
 
             program = read_program(settings.program)
-            return lambda spark: run_program(program, ProgramInputs(spark, settings.options, list(settings.arguments)))
+            arguments = list(settings.arguments)
+            return lambda spark: run_program(program, ProgramInputs(spark, settings.name, settings.options, arguments))
         from moldau.pipeline.sql_program import SqlProgram, read_sql_program
 
         statements = read_sql_program(settings.program)
@@ -118,12 +126,14 @@ class Run:
         self, program: Callable[[Any], None], directory: Path, show: Callable[[Board, threading.Event], None]
     ) -> bool:
         """Whether the program itself went well; the queries' failures are the supervisor's."""
-        spark = self._start_spark(directory)
+        spark = self._spark or self._start_spark(directory)
         from moldau.pipeline.writers import BoardListener, Placement, supervised_writers
 
+        spark.conf.set(BOOTSTRAP_SETTING, self.settings.options["kafka.bootstrap.servers"])
         placement = Placement(self.settings.name, self._checkpoint_url(), once=self.settings.once)
         with contextlib.ExitStack() as stack:
-            stack.callback(_stop_spark, spark)
+            if self._spark is None:
+                stack.callback(_stop_spark, spark)
             if self.settings.metrics is not None:
                 stack.callback(self._serve_metrics(*self.settings.metrics))
             listener = BoardListener(self.board)
@@ -153,7 +163,6 @@ class Run:
             conf=settings.conf,
             program_directory=settings.program.resolve().parent,
         )
-        # Programs that name no brokers themselves find them where our commands do.
         os.environ[BOOTSTRAP_VARIABLE] = settings.options["kafka.bootstrap.servers"]
         spark = start_spark(spark_settings)
         self._say(f"Spark {spark.version} on {settings.master}, log in {spark_settings.log_path}")
@@ -259,6 +268,8 @@ def _program_error(error: Exception, program: Path) -> str:
     """An exception of the program: where in its own text, and in Spark's case without Spark's insides."""
     frames = [each for each in traceback.extract_tb(error.__traceback__) if Path(each.filename) == program]
     where = f"{program}, line {frames[-1].lineno}" if frames else str(program)
+    if isinstance(error, MoldauError):
+        return f"Error: {where}: {error}"
     if type(error).__module__.startswith(("pyspark.", "py4j.")):
         return f"Error: {where}: {explain(error).message}"
     lines = traceback.format_exception(error)

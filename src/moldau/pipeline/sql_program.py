@@ -1,7 +1,8 @@
 """SQL programs: our statements turned into Spark's streams and queries, everything else given to Spark as it is.
 
 Every stream has its value's columns and, behind an underscore, what else a record has: `_key`, `_topic`, `_partition`,
-`_offset`, `_timestamp`, `_headers`. A table is read anew for every micro-batch that needs it.
+`_offset`, `_timestamp`, `_headers`; and `_error` and `_raw` for values that could not be read. A table is read anew for
+every micro-batch that needs it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from moldau.pipeline.errors import PipelineError
 from moldau.pipeline.failures import explain
 from moldau.pipeline.records import HEADERS, latest_by_key, read_topic, text
 from moldau.pipeline.sql_statements import (
-    JSON,
     RAW,
     STRING_FORMAT,
     Parsed,
@@ -26,7 +26,8 @@ from moldau.pipeline.sql_statements import (
     parse,
 )
 from moldau.pipeline.sql_text import SqlError, split_statements
-from moldau.pipeline.sql_values import decoded, encoded
+from moldau.pipeline.sql_values import UNREAD_COLUMNS, decoded, encoded
+from moldau.spark.errors import MoldauError
 
 _RECORD = (
     f"{text('key')} as _key",
@@ -38,7 +39,16 @@ _RECORD = (
 )
 RECORD_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
 # Columns of a SELECT that become something else of the record than its value.
-_PLACES = {"_key": "key", "_headers": "headers", "_partition": "partition"}
+_PLACES = {
+    "_key": ("_key", "key"),
+    "_headers": (
+        "transform(_headers, header -> named_struct('key', header.key, 'value', cast(header.value as binary)))",
+        "headers",
+    ),
+    "_partition": ("_partition", "partition"),
+}
+# What others have not committed is not there: a program that reads another's result counts it once.
+_COMMITTED = {"kafka.isolation.level": "read_committed"}
 _SPARKS_PLACE = re.compile(r"(?:line |\(line )(\d+)[, ]")
 
 
@@ -78,6 +88,8 @@ class SqlProgram:
                 self._run(each)
             except SqlError as error:
                 raise PipelineError(f"{self.path}, {error.message}", error.hint) from None
+            except MoldauError as error:
+                raise PipelineError(f"{self.path}, line {each.line}: {error}") from None
             except PySparkException as error:
                 # Lines of Spark's message count from the statement's first one.
                 place = _SPARKS_PLACE.search(str(error))
@@ -106,7 +118,9 @@ class SqlProgram:
 
     def _stream(self, relation: Relation) -> Any:
         start = {"startingOffsets": relation.options.get("start", "earliest")}
-        records = read_topic(self.spark, relation.topic, {**self.options, **start, **relation.source}, streaming=True)
+        records = read_topic(
+            self.spark, relation.topic, {**_COMMITTED, **self.options, **start, **relation.source}, streaming=True
+        )
         frame = self._values(records, relation)
         delay = relation.options.get("watermark")
         column = relation.options.get("timestamp", "_timestamp")
@@ -115,7 +129,9 @@ class SqlProgram:
         return frame.withWatermark(column, delay) if delay else frame
 
     def _table(self, relation: Relation) -> Any:
-        records = read_topic(self.spark, relation.topic, {**self.options, **relation.source}, streaming=False)
+        records = read_topic(
+            self.spark, relation.topic, {**_COMMITTED, **self.options, **relation.source}, streaming=False
+        )
         return self._values(latest_by_key(records), relation)
 
     def _values(self, records: Any, relation: Relation) -> Any:
@@ -124,8 +140,12 @@ class SqlProgram:
             return records.selectExpr("value", *_RECORD)
         if relation.format == STRING_FORMAT:
             return records.selectExpr(f"{text('value')} as value", *_RECORD)
-        taken = decoded(records, relation).selectExpr("decoded", *_RECORD)
-        return taken.select("decoded.*", *RECORD_COLUMNS)
+        from pyspark.sql.types import StructType
+
+        values = decoded(records, relation, self.path.parent)
+        columns = ["value.*"] if isinstance(values.schema["value"].dataType, StructType) else ["value"]
+        unread = [name for name in UNREAD_COLUMNS if name in values.columns]
+        return values.selectExpr(*columns, *_RECORD, *unread)
 
     def _insert(self, insert: TopicInsert) -> None:
         frame = self.spark.sql(insert.query)
@@ -158,17 +178,14 @@ class SqlProgram:
             raise SqlError(
                 f"key = '{key}': the SELECT has no such column, only {', '.join(frame.columns)}", insert.line
             )
-        places = [f"`{name}` as {place}" for name, place in _PLACES.items() if name in frame.columns]
+        places = [f"{take} as {place}" for name, (take, place) in _PLACES.items() if name in frame.columns]
         if key is not None:
             places = [each for each in places if not each.endswith(" as key")] + [f"cast(`{key}` as string) as key"]
-        values = [name for name in frame.columns if name not in RECORD_COLUMNS]
+        values = [name for name in frame.columns if name not in (*RECORD_COLUMNS, *UNREAD_COLUMNS)]
         if not values:
             raise SqlError("the SELECT has no column for the value of its records", insert.line)
         if insert.format == STRING_FORMAT:
             if len(values) != 1:
                 raise SqlError(f"format 'string' takes one column, not {', '.join(values)}", insert.line)
             return frame.selectExpr(f"cast(`{values[0]}` as string) as value", *places)
-        if insert.format == JSON:
-            columns = ", ".join(f"`{name}`" for name in values)
-            return frame.selectExpr(f"to_json(struct({columns})) as value", *places)
-        return encoded(frame, insert, values, places)
+        return encoded(frame, insert, values, places, self.path.parent)

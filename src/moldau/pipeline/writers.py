@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.functions import count, lit
 from pyspark.sql.streaming import DataStreamWriter, StreamingQueryListener
@@ -119,7 +120,14 @@ class SupervisedWriter(DataStreamWriter):
             self.option("checkpointLocation", self._placement.checkpoint_of(name))
         if self._format == "moldau" and "transactionalid" not in self._given:
             self.option("transactionalId", f"{self._placement.run_name}-{name}")
-        return self._supervisor.supervise(name, lambda: self._sq(begin()))
+
+        def begin_here() -> Any:
+            # Spark looks data sources up in the session of the calling thread, and a supervisor's has none.
+            sessions = SparkSession._get_j_spark_session_class(self._spark._jvm)
+            sessions.setActiveSession(self._spark._jsparkSession)
+            return self._sq(begin())
+
+        return self._supervisor.supervise(name, begin_here)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,158 @@
+"""`moldau run` and `moldau sql` as processes: killed, stopped, resumed; what they load; what they say without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moldau.cli.app import run as run_command
+from moldau.testing import Cluster
+from tests.pipeline.world import consume, produce
+
+pytestmark = pytest.mark.timeout(600)
+
+START_SECONDS_MAX = 240.0
+RECORDS = 2000
+COPY = """
+def pipeline(spark, options):
+    source = dict(options, subscribe="{source}", startingOffsets="earliest", maxOffsetsPerTrigger="100")
+    frame = spark.readStream.format("moldau").options(**source).load()
+    frame.select("key", "value").writeStream.format("moldau").options(**options, topic="{target}").start()
+"""
+
+
+class Running:
+    """A command in a process of its own, with what it prints in files."""
+
+    def __init__(self, directory: Path, name: str, *arguments: str) -> None:
+        self.out, self.err = directory / f"{name}.out", directory / f"{name}.err"
+        with self.out.open("wb") as out, self.err.open("wb") as err:
+            command = [sys.executable, "-m", "moldau", *arguments]
+            self.process = subprocess.Popen(command, stdout=out, stderr=err, cwd=directory)
+
+    def wait_for(self, condition: Callable[[], Any], what: str) -> Any:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not (found := condition()):
+            assert self.process.poll() is None, f"it ended:\n{self.err.read_text()}"
+            assert time.monotonic() < deadline, f"{what} did not come:\n{self.err.read_text()}"
+            time.sleep(0.1)
+        return found
+
+    def last_line(self) -> dict[str, Any]:
+        lines = [line for line in self.out.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return json.loads(lines[-1]) if lines else {}
+
+    def end(self, number: int) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(START_SECONDS_MAX)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    started: list[Running] = []
+
+    def begin(name: str, *arguments: str) -> Running:
+        started.append(Running(tmp_path, name, *arguments))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.wait()
+
+
+def test_a_killed_run_goes_on_and_counts_everything_once(
+    start: Callable[..., Running], moldau_cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    bootstrap = moldau_cluster.bootstrap_servers
+    source, target = new_topic(2), new_topic(2)
+    produce(bootstrap, source, [(f"k{number}", f"v{number}") for number in range(RECORDS)])
+    (tmp_path / "copy.py").write_text(COPY.format(source=source, target=target))
+    arguments = ("run", "copy.py", "-b", bootstrap, "--master", "local[2]", "--name", f"run-{target}", "-o", "json")
+    options = ("--interval", "0.2", "--metrics-port", "0")
+
+    first = start("first", *arguments, *options)
+    first.wait_for(lambda: 200 <= first.last_line().get("inputRows", 0) < RECORDS, "some of the rows")
+    assert first.end(signal.SIGKILL) == -signal.SIGKILL
+
+    second = start("second", *arguments, *options)
+    second.wait_for(lambda: second.last_line().get("lag") == 0, "the end of the topic")
+    third = subprocess.run(
+        [sys.executable, "-m", "moldau", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert third.returncode == 1
+    assert "Another run uses the checkpoints in" in third.stderr
+    page = metrics_of(second)
+    assert f'moldau_query_lag_records{{query="{target}"}} 0.0' in page
+    assert f'moldau_query_up{{query="{target}"}} 1.0' in page
+
+    assert second.end(signal.SIGTERM) == 0, second.err.read_text()
+    assert second.last_line()["state"] == "stopped"
+    said = second.err.read_text()
+    assert "Stopping after the current micro-batch" in said
+    assert "WARN" not in said
+    assert "Traceback" not in said
+    log = re.search(r"log in (\S+)", said)
+    assert log is not None
+    assert Path(log[1]).stat().st_size > 0
+    assert sorted(value for _, value in consume(bootstrap, target)) == sorted(f"v{n}" for n in range(RECORDS))
+
+
+def metrics_of(running: Running) -> str:
+    address = re.search(r"Metrics at (\S+)", running.err.read_text())
+    assert address is not None
+    with urllib.request.urlopen(address[1], timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+def test_sql_as_a_command(moldau_cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path) -> None:
+    bootstrap, topic = moldau_cluster.bootstrap_servers, new_topic()
+    produce(bootstrap, topic, [("a", {"n": 1}), ("a", {"n": 2})])
+    query = f"SELECT key, sum(value.n) AS total FROM `{topic}` GROUP BY key"
+    command = [sys.executable, "-m", "moldau", "sql", "-b", bootstrap, "--master", "local[2]", "--format", "json"]
+    done = subprocess.run([*command, "-o", "json", query], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {"key": "a", "total": 3}
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_cannot_be_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for arguments, complaint in (
+        (["run", "nothing.py"], "Cannot read nothing.py: No such file or directory"),
+        (["run", "x.py", "--metrics-port", "many"], "--metrics-port takes PORT or HOST:PORT, not 'many'."),
+        (["run", "x.py", "--conf", "a"], "Settings are given as NAME=VALUE"),
+        (["sql", "SELECT 1", "-b", "127.0.0.1:1", "--client-property", "default.api.timeout.ms=200"], "Cannot reach a"),
+    ):
+        assert run_command(arguments) != 0
+        assert complaint in capsys.readouterr().err
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    (tmp_path / "app.py").write_text("")
+    for arguments in (["run", str(tmp_path / "app.py")], ["sql", "SELECT 1"]):
+        assert run_command(arguments) == 1
+        assert capsys.readouterr().err == (
+            "Error: This needs Spark, which is not installed\npip install 'moldau[spark]'\n"
+        )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["sql", "--help"], ["topic", "--help"]])
+def test_help_does_not_load_spark(arguments: list[str]) -> None:
+    script = f"import sys\nfrom moldau.cli.main import main\nmain({arguments!r})\nprint(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    loaded = set(done.stderr.split())
+    assert not loaded.intersection({"pyspark", "pyarrow", "numba", "moldau.pipeline", "moldau.streams", "moldau.spark"})
