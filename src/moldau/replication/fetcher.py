@@ -13,6 +13,7 @@ from typing import Any
 from moldau.config.node_config import NodeConfig
 from moldau.log.manager import LogManager
 from moldau.log.pacing import Throttle
+from moldau.log.partition_log import PartitionLog
 from moldau.ports import Address, Clock, Network, Timer, Unreachable
 from moldau.protocol.errors import ApiError, ErrorCode, error_code
 from moldau.protocol.generated.wire import fetch_response
@@ -136,6 +137,9 @@ class _LeaderFetcher:
         # Answers of an earlier conversation are not listened to.
         self._conversation = 0
         self._in_flight = False
+        # Copies that must get to the disk, and how many are on their way; nothing is asked for until they are there.
+        self._unsynced: list[PartitionLog] = []
+        self._syncing = 0
         self._interrupt = False
         self._backoff_ms = 0
         self._timer: Timer | None = None
@@ -210,7 +214,7 @@ class _LeaderFetcher:
     def _fetch(self) -> None:
         self._timer = None
         home = self._home
-        if home.closed:
+        if home.closed or self._syncing:
             return
         if self._in_flight:
             if not self._interrupt:
@@ -354,7 +358,22 @@ class _LeaderFetcher:
                 self._take((topic.topic_id, data.partition_index), data)
         if self._timer is not None:
             self._timer.cancel()
-        self._fetch()
+        if self._unsynced:
+            self._sync()
+        else:
+            self._fetch()
+
+    def _sync(self) -> None:
+        """Some topics want records on the disk before they count: the leader is told of them when they are there."""
+        unsynced, self._unsynced = self._unsynced, []
+        self._syncing = len(unsynced)
+        for copy in unsynced:
+            copy.flush(self._synced)
+
+    def _synced(self, _: OSError | None) -> None:
+        self._syncing -= 1
+        if not self._syncing:
+            self._fetch()
 
     def _next_epoch(self) -> int:
         return 1 if self._session_epoch >= 2**31 - 1 else self._session_epoch + 1
@@ -404,6 +423,8 @@ class _LeaderFetcher:
         added = partition.append_replicated(data.records or b"", data.high_watermark, data.log_start_offset)
         if partition.log.log_end_offset != followed.asked_offset or partition.log.log_start_offset != start:
             self._news[key] = None
+        if added and partition.log.needs_sync_to_commit:
+            self._unsynced.append(partition.log)
         if added and partition.is_follower_throttled:
             self._home.throttle.spend(added)
             self._hold_back(key, followed)

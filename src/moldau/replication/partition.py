@@ -155,6 +155,9 @@ class Partition:
     def _begin_epoch(self, log: PartitionLog) -> None:
         if self.leader_id == self.node_id:
             log.begin_leader_epoch(self.leader_epoch)
+            if log.needs_sync_to_commit and log.recovery_point < log.log_end_offset:
+                # What it copied may not be on the disk yet, and nobody may write for a long time.
+                log.flush(self._synced)
 
     @property
     def directory(self) -> bytes:
