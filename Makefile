@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 UV := $(BIN)/uv pip install -q --python $(BIN)/python --require-hashes
 CONFORMANCE ?= ../shared/conformance
 
-.PHONY: help setup run test check format bench conformance programs lock generate wheel clean
+.PHONY: help setup run demo test check format bench conformance programs lock generate wheel clean
 
 help:  ## show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -39,6 +39,9 @@ setup: $(VENV)/.dev $(VENV)/.spark  ## install everything into .venv
 
 run: $(VENV)/.broker  ## start one node, and say what to try next
 	@exec $(BIN)/moldau start --welcome
+
+demo: $(VENV)/.spark  ## orders joined with customers on Spark, live, for half a minute
+	@exec $(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev $(VENV)/.spark check  ## all checks and all tests
 	@$(BIN)/python -m compileall -q src/moldau
