@@ -131,6 +131,8 @@ class _Writer:
         group: list[BatchHeader] = []
         size = 0
         segment: Segment | None = None
+        if self._fits(log.active_segment, 0, batches[0]):
+            segment = log.active_segment
         for header in batches:
             if segment is None or not self._fits(segment, size, header):
                 self._write_group(segment, group)

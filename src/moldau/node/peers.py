@@ -248,7 +248,24 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         buffer = self._buffer
-        buffer += data
+        if not buffer and len(data) >= _LENGTH.size and _LENGTH.unpack_from(data)[0] == len(data) - _LENGTH.size:
+            # One whole answer, as most come.
+            self._take_answer(data[_LENGTH.size :])
+        else:
+            buffer += data
+            self._take_answers(buffer)
+        self._peers.after()
+
+    def _take_answer(self, frame: bytes) -> None:
+        try:
+            if len(frame) < _CORRELATION.size:
+                raise ProtocolError(f"an answer of {len(frame)} bytes")
+            self._answered(frame)
+        except ProtocolError as error:
+            log.warning("a peer's answer cannot be read: %s", error)
+            self.abort()
+
+    def _take_answers(self, buffer: bytearray) -> None:
         position = 0
         try:
             while len(buffer) - position >= _LENGTH.size:
@@ -264,7 +281,6 @@ class _Connection(asyncio.Protocol):
             log.warning("a peer's answer cannot be read: %s", error)
             self.abort()
         del buffer[:position]
-        self._peers.after()
 
     # ---- requests and answers
 

@@ -358,6 +358,8 @@ class ApiError(Exception):
 
 def error_code(value: int) -> ErrorCode:
     """The code with this number; numbers of a newer Kafka count as an unknown server error."""
+    if value == 0:
+        return ErrorCode.NONE
     try:
         return ErrorCode(value)
     except ValueError:
