@@ -7,32 +7,38 @@ bug is a function that puts something wrong in the place of something right; `pl
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from itertools import repeat
+from multiprocessing import get_context
 from typing import Any
 
 from moldau.broker.fetch import _Fetch
 from moldau.broker.transaction_coordinator import TransactionCoordinator
-from moldau.controller import brokers
+from moldau.controller import alter_partition, brokers
 from moldau.controller.controller import Controller
 from moldau.controller.partition_change import PartitionChange
 from moldau.coordinator.decision import Decision
 from moldau.coordinator.group.offset_commits import OffsetCommits
 from moldau.coordinator.runtime import CoordinatorRuntime
 from moldau.coordinator.transaction import partitions as transaction_partitions
+from moldau.log.leader_epochs import LeaderEpochs
 from moldau.log.partition_log import PartitionLog
 from moldau.log.producer_state import ProducerState
 from moldau.log.readable_log import ReadableLog
 from moldau.ports import Pending
-from moldau.protocol.errors import ErrorCode
+from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.quorum import elections, quorum
 from moldau.quorum.leader import Leader
 from moldau.records.batch import BatchHeader
 from moldau.replication.fetcher import _LeaderFetcher
 from moldau.replication.leader_state import LeaderState
 from moldau.replication.partition import Partition
+from moldau.share.partition import SharePartition
 from moldau.testing.simulation.runner import run_seed
 
 SEEDS_MAX = 200
@@ -177,7 +183,44 @@ def read_what_is_not_committed(put: Put) -> None:
     put(_Fetch, "_read_one", read_one)
 
 
+@bug
+def serve_readers_of_other_epochs(put: Put) -> None:
+    """Nobody looks at the leader epoch that a request is meant for."""
+
+    def require_replica(self: Partition, asked_epoch: int = -1) -> None:
+        if self.offline:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    put(Partition, "require_replica", require_replica)
+
+
+@bug
+def write_to_followers(put: Put) -> None:
+    """A replica takes writes without being the leader."""
+    real = Partition.append
+
+    def append(self: Partition, records: memoryview, required_acks: int, guard: Any = None) -> Any:
+        leader, self.leader_id = self.leader_id, self.node_id
+        try:
+            return real(self, records, required_acks, guard)
+        finally:
+            self.leader_id = leader
+
+    put(Partition, "append", append)
+
+
 # ---- logs and producers
+
+
+@bug
+def forget_epochs_on_disk(put: Put) -> None:
+    """Where leader epochs begin is only known until the next start."""
+    put(LeaderEpochs, "write", lambda self, sync=True: None)
+
+
+@bug
+def keep_epochs_of_what_was_cut(put: Put) -> None:
+    put(LeaderEpochs, "truncate_from_end", lambda self, end_offset: None)
 
 
 @bug
@@ -277,6 +320,17 @@ def trust_brokers_that_crashed(put: Put) -> None:
 
 
 @bug
+def take_in_sync_sets_of_deposed_leaders(put: Put) -> None:
+    real = alter_partition._reason_against
+
+    def reason_against(*args: Any) -> ErrorCode:
+        code = real(*args)
+        return ErrorCode.NONE if code is ErrorCode.FENCED_LEADER_EPOCH else code
+
+    put(alter_partition, "_reason_against", reason_against)
+
+
+@bug
 def answer_before_metadata_is_committed(put: Put) -> None:
     put(Controller, "_when_committed", lambda self, handler, request, response: Pending.of(response))
 
@@ -362,6 +416,15 @@ def take_writes_of_zombies(put: Put) -> None:
     put(ProducerState, "_check_epoch", lambda self, entry, epoch: None)
 
 
+# ---- share groups
+
+
+@bug
+def accept_shares_without_storing_them(put: Put) -> None:
+    """What a share group is done with is known to the leader of the partition only."""
+    put(SharePartition, "write", lambda self, batches: Pending.of(None))
+
+
 # ---- looking for them
 
 
@@ -381,19 +444,24 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args(arguments)
     if asked.list:
         print("\n".join(BUGS))
         return 0
+    names = list(BUGS) if asked.all else asked.names
     missed = 0
-    for name in BUGS if asked.all else asked.names:
-        begin = time.perf_counter()
-        found = find(name, asked.seeds)
-        seconds = time.perf_counter() - begin
-        missed += found is None
-        told = "NOT FOUND" if found is None else f"seed {found[0]:>3}: {found[1]}"
-        print(f"{name:55} {seconds:6.1f} s  {told}", flush=True)
+    with ProcessPoolExecutor(asked.processes, mp_context=get_context("fork")) as pool:
+        for name, (found, seconds) in zip(names, pool.map(_timed, names, repeat(asked.seeds)), strict=True):
+            missed += found is None
+            told = "NOT FOUND" if found is None else f"seed {found[0]:>3}: {found[1]}"
+            print(f"{name:55} {seconds:6.1f} s  {told}", flush=True)
     return 1 if missed else 0
+
+
+def _timed(name: str, seeds: int) -> tuple[tuple[int, str] | None, float]:
+    begin = time.perf_counter()
+    return find(name, seeds), time.perf_counter() - begin
 
 
 if __name__ == "__main__":

@@ -18,14 +18,14 @@ def _words(_: click.Context, __: click.Parameter, value: str | None) -> tuple[st
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many, from that one on.")
 @click.option("--faults", callback=_words, help="Only these kinds of trouble, separated by commas; '' for none.")
 @click.option("--clients", callback=_words, help="Only these kinds of clients, separated by commas.")
-@click.option("--processes", type=click.IntRange(1), default=1, show_default=True, help="Seeds at the same time.")
+@click.option("--processes", type=click.IntRange(1), help="Seeds at the same time; else one for each processor.")
 @click.option("--quiet", is_flag=True, help="Tell only the stories of seeds that fail.")
 def simulate(
     seed: int,
     seeds: int,
     faults: tuple[str, ...] | None,
     clients: tuple[str, ...] | None,
-    processes: int,
+    processes: int | None,
     quiet: bool,
 ) -> int:
     """Run clusters under crashes, cuts and failing disks, and check every promise after every event.
@@ -42,7 +42,7 @@ def simulate(
             raise click.UsageError(f"{name} knows no '{unknown[0]}', only {', '.join(known)}")
     if seeds == 1:
         return _tell_one(seed, faults, clients, quiet=quiet)
-    return _run_many(range(seed, seed + seeds), faults, clients, processes)
+    return _run_many(range(seed, seed + seeds), faults, clients, processes or os.cpu_count() or 1)
 
 
 def _fix_hashes() -> None:
