@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -140,6 +141,26 @@ def _damage_tail(directory: Path, chance: random.Random) -> None:
         file.write(bytes([byte ^ (1 << chance.randrange(8))]))
 
 
+def full_disk(cluster: Cluster, topic: str, chance: random.Random) -> None:
+    """No file of a node may grow any further, in the midst of a write: the kernel refuses it, as on a full disk."""
+    node = _leader(cluster, topic, chance)
+    pid = cluster.nodes[node].pid
+    grown = [file.stat().st_size for file in cluster.nodes[node].directory.rglob(f"{topic}-*/*.log")]
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (max(grown) + chance.randrange(100_000), resource.RLIM_INFINITY))
+    _wait(chance)
+    # There is room again, which a node that gave up its directory finds when it is started again.
+    cluster.kill(node)
+    cluster.start(node)
+
+
+def clock_jump(cluster: Cluster, topic: str, chance: random.Random) -> None:
+    """Forward by up to a day, or back by up to half an hour: clients' timestamps may be an hour ahead, not more."""
+    node = chance.choice([_leader(cluster, topic, chance), cluster.active_controller()])
+    cluster.shift_clock(node, chance.uniform(1, 86_400) if chance.random() < 0.5 else -chance.uniform(1, 1800))
+    _wait(chance)
+    cluster.heal()
+
+
 def rolling_restart(cluster: Cluster, topic: str, chance: random.Random) -> None:
     for node in cluster.node_ids:
         cluster.restart(node)
@@ -162,6 +183,8 @@ FAULTS: dict[str, Fault] = {
         slow_links,
         resets,
         damage,
+        full_disk,
+        clock_jump,
         rolling_restart,
     )
 }

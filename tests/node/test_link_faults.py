@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
-from moldau.node.link_faults import LinkFaults, LinkRule
+from moldau.node.link_faults import LinkFaults, LinkRule, ShiftedClock
 from moldau.ports import Address
 
 PATIENCE_SECONDS = 10.0
@@ -61,7 +62,7 @@ def over_a_link(scenario: Callable[[LinkFaults, Address, Peer, asyncio.Server], 
         loop = asyncio.get_running_loop()
         server = await loop.create_server(Echo, "127.0.0.1", 0)
         address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
-        faults = LinkFaults()
+        faults = LinkFaults(ShiftedClock(asyncio.get_running_loop()))
         peer = Peer()
         await loop.create_connection(lambda: faults.over(address, peer), *address)
         await scenario(faults, address, peer, server)
@@ -156,17 +157,21 @@ def test_a_connection_over_a_cut_link_is_made_when_it_is_healed() -> None:
 
 def test_orders_come_over_a_socket_that_only_its_owner_may_open(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    (tmp_path / "s.rules").write_text(json.dumps([["10.0.0.1", 9, True, False, 0]]))
+    first = {"rules": [["10.0.0.1", 9, True, False, 0]], "clock_ms": -5000}
+    (tmp_path / "s.order").write_text(json.dumps(first))
 
     async def run() -> None:
-        faults = LinkFaults()
+        clock = ShiftedClock(asyncio.get_running_loop())
+        faults = LinkFaults(clock)
         await faults.listen(str(path))
+        assert -6000 < clock.now_ms() - time.time() * 1000 < -4000
         assert faults.rule(Address("10.0.0.1", 9)) == LinkRule(hold_out=True), "the rules to begin with"
         assert path.stat().st_mode & 0o777 == 0o600
         reader, writer = await asyncio.open_unix_connection(str(path))
-        order = {"rules": [["10.0.0.1", 9, False, False, 5]], "reset": []}
+        order = {"rules": [["10.0.0.1", 9, False, False, 5]], "clock_ms": 60_000, "reset": []}
         writer.write(json.dumps(order).encode() + b"\n")
         assert await reader.readline() == b"done\n"
+        assert clock.now_ms() - time.time() * 1000 > 59_000
         assert faults.rule(Address("10.0.0.1", 9)) == LinkRule(delay_ms=5)
         writer.write(b"nonsense\n")
         assert await reader.readline() == b"", "it is not answered"

@@ -1,4 +1,5 @@
-"""Faults on this node's connections to other nodes, for tests: hold, delay or break them, steered over a Unix socket.
+"""Faults of this node's surroundings, for tests: connections to other nodes that are held, late or broken, and a clock
+that jumps; steered over a Unix socket.
 
 Decides what becomes of the bytes that travel on a connection to a peer. It must never be there in a node that was not
 started for a test: the socket exists only when the environment variable names it, only its owner may open it, and
@@ -20,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from moldau.node.clock import LoopClock
 from moldau.ports import Address
 
 log = logging.getLogger("moldau.network")
@@ -43,10 +45,24 @@ def _rules(rows: Any) -> dict[Address, LinkRule]:
     return {Address(host, port): LinkRule(out, back, delay_ms) for host, port, out, back, delay_ms in rows}
 
 
+class ShiftedClock(LoopClock):
+    """A clock that is wrong by so much; what has passed is measured rightly all the same."""
+
+    __slots__ = ("shift_ms",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.shift_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.shift_ms
+
+
 class LinkFaults:
     """The rules of this node's links, and the connections they apply to."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: ShiftedClock) -> None:
+        self._clock = clock
         self._rules: dict[Address, LinkRule] = {}
         self._links: set[_FaultyLink] = set()
         self._changed = asyncio.Event()
@@ -55,9 +71,9 @@ class LinkFaults:
     # ---- steering
 
     async def listen(self, path: str) -> None:
-        """Take orders at this socket; the rules to begin with are in a file beside it."""
-        with contextlib.suppress(FileNotFoundError), open(path + ".rules") as file:
-            self.set_rules(_rules(json.load(file)))
+        """Take orders at this socket; the one to begin with is in a file beside it."""
+        with contextlib.suppress(FileNotFoundError), open(path + ".order") as file:
+            self._follow(json.load(file))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         self._server = await asyncio.start_unix_server(self._serve, path, limit=_LINE_BYTES_MAX)
@@ -69,18 +85,21 @@ class LinkFaults:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """An order is a line of JSON: {"rules": [[host, port, hold out, hold back, delay]], "reset": [[host, port]]}"""
         try:
             while line := await reader.readline():
-                order = json.loads(line)
-                self.set_rules(_rules(order["rules"]))
-                self.reset({Address(host, port) for host, port in order.get("reset", ())})
+                self._follow(json.loads(line))
                 writer.write(b"done\n")
                 await writer.drain()
         except (ValueError, TypeError, LookupError, ConnectionError) as error:
             log.warning("an order about faults cannot be followed: %s", error)
         finally:
             writer.close()
+
+    def _follow(self, order: Any) -> None:
+        """An order: {"rules": [[host, port, hold out, hold back, delay]], "clock_ms": 0, "reset": [[host, port]]}"""
+        self.set_rules(_rules(order["rules"]))
+        self._clock.shift_ms = int(order["clock_ms"])
+        self.reset({Address(host, port) for host, port in order.get("reset", ())})
 
     def set_rules(self, rules: dict[Address, LinkRule]) -> None:
         """All rules there are from now on; a link without one is a good one."""

@@ -19,7 +19,7 @@ from moldau.config.types import ConfigError
 from moldau.log.errors import LogDirFailure
 from moldau.node.assembly import Assembly, World
 from moldau.node.buffers import BufferPool
-from moldau.node.clock import LoopBackground, LoopClock
+from moldau.node.clock import LoopBackground
 from moldau.node.disk import OsDisk
 from moldau.node.http import HttpServer, json_page
 from moldau.node.listener import ConnectionCounts, ConnectionLimits, Listener
@@ -89,10 +89,10 @@ class Node:
         self._connection_descriptors = max(CONNECTIONS_MIN, soft - open_files - SPARE_DESCRIPTORS)
         background = LoopBackground(loop, lambda error: log.error("background work failed", exc_info=error))
         self._disk = OsDisk(lambda call: _post(loop, call, self._after_event), open_files=open_files)
-        self._peers.begin(loop)
+        clock = self._peers.begin(loop)
         return Assembly(
             self._config,
-            World(LoopClock(loop), background, self._disk, self._peers, SystemRandom()),
+            World(clock, background, self._disk, self._peers, SystemRandom()),
             failed=self._failed,
             after_event=self._after_event,
             reconfigured=self._take_settings,

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, cast
 
+from moldau.node.clock import LoopClock
 from moldau.ports import Address, Unreachable
 from moldau.protocol.api import API_TABLE
 from moldau.protocol.errors import ErrorCode
@@ -77,14 +78,17 @@ class Peers:
         self.faults: LinkFaults | None = None
         self._lanes: dict[tuple[Address, str], _Lane] = {}
 
-    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Before the first request."""
+    def begin(self, loop: asyncio.AbstractEventLoop) -> LoopClock:
+        """Before the first request; gives the clock that this node goes by."""
         self.loop = loop
-        if FAULTS_VARIABLE in os.environ:
-            from moldau.node.link_faults import LinkFaults
+        if FAULTS_VARIABLE not in os.environ:
+            return LoopClock(loop)
+        from moldau.node.link_faults import LinkFaults, ShiftedClock
 
-            self.faults = LinkFaults()
-            self._listening = loop.create_task(self.faults.listen(os.environ[FAULTS_VARIABLE]))
+        clock = ShiftedClock(loop)
+        self.faults = LinkFaults(clock)
+        self._listening = loop.create_task(self.faults.listen(os.environ[FAULTS_VARIABLE]))
+        return clock
 
     def send(
         self,

@@ -230,8 +230,12 @@ class Cluster:
         """Break the connections of these nodes to others, of all nodes when none is named."""
         self._several.reset_links(*nodes)
 
+    def shift_clock(self, node: int, seconds: float) -> None:
+        """A node's clock jumps, forward or back, and is wrong by so much until `heal`."""
+        self._several.shift_clock(node, seconds)
+
     def heal(self) -> None:
-        """Take all faults off the network."""
+        """Take all faults off the network and the clocks."""
         self._several.heal()
 
 

@@ -1,4 +1,4 @@
-"""The links between the nodes of a cluster under test: which of them are cut, slow, or broken just now.
+"""What surrounds a cluster under test: which links between its nodes are cut or slow just now, whose clock is wrong.
 
 Each node holds or delays the bytes of its own connections (`moldau.node.link_faults`); here is decided which. No
 privileges are needed, and clients are not affected: only what nodes say to each other. A node that is started while
@@ -39,6 +39,7 @@ class Links:
         self._nodes: dict[int, LinkedNode] = {}
         self._cut: set[tuple[int, int]] = set()
         self._delay_ms: dict[frozenset[int], float] = {}
+        self._clock_ms: dict[int, int] = {}
 
     def socket_of(self, node_id: int) -> str:
         return str(self._directory / f"{node_id}.sock")
@@ -61,9 +62,15 @@ class Links:
         self._delay_ms.update({frozenset(pair): delay_ms for pair in pairs})
         self._tell_all()
 
+    def shift_clock(self, node_id: int, shift_ms: int) -> None:
+        """This node's clock jumps, and is wrong by so much from now on."""
+        self._clock_ms[node_id] = shift_ms
+        self._order(self._nodes[node_id])
+
     def heal(self) -> None:
         self._cut.clear()
         self._delay_ms.clear()
+        self._clock_ms.clear()
         self._tell_all()
 
     def reset(self, pairs: Iterable[tuple[int, int]]) -> None:
@@ -89,16 +96,16 @@ class Links:
         return rules
 
     def _order(self, node: LinkedNode, reset: Sequence[tuple[str, int]] = ()) -> None:
-        rules = self._rules_of(node)
+        order = {"rules": self._rules_of(node), "clock_ms": self._clock_ms.get(node.id, 0)}
         path = self.socket_of(node.id)
-        Path(path + ".rules").write_text(json.dumps(rules))
+        Path(path + ".order").write_text(json.dumps(order))
         if not node.is_running:
             return
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as control:
             control.settimeout(ORDER_SECONDS_MAX)
             try:
                 control.connect(path)
-                control.sendall(json.dumps({"rules": rules, "reset": reset}).encode() + b"\n")
+                control.sendall(json.dumps({**order, "reset": reset}).encode() + b"\n")
                 # A frozen node finds the order when it thaws.
                 if not node.is_frozen:
                     control.recv(16)

@@ -303,8 +303,12 @@ class NodeCluster:
         """Break the connections of these nodes (of all when none is named) to others; new ones can be made at once."""
         self._links.reset((a, b) for a in nodes or self.nodes for b in self.nodes if a != b)
 
+    def shift_clock(self, node_id: int, seconds: float) -> None:
+        """A node's clock jumps, and is wrong by so much until `heal`."""
+        self._links.shift_clock(node_id, int(seconds * 1000))
+
     def heal(self) -> None:
-        """Take all faults off the network."""
+        """Take all faults off the network and the clocks."""
         self._links.heal()
 
     # ---- use
