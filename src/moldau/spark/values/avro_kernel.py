@@ -14,6 +14,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from moldau.spark.values.memory import copy_bytes
+
 # What a program is made of: rows of (operation, a, b, c).
 (
     END,  # the row is over: nothing may be left of it
@@ -359,14 +361,14 @@ def gather(data, constants, starts, lengths, offsets, out):  # type: ignore[no-u
     """Put pieces of `data` (or, for starts below zero, of `constants`) one after the other."""
     end = 0
     offsets[0] = 0
+    to = np.int64(out.ctypes.data)
+    from_data, from_constants = np.int64(data.ctypes.data), np.int64(constants.ctypes.data)
     for index in range(starts.size):
         start = starts[index]
         length = lengths[index]
         if start >= 0:
-            for ahead in range(length):
-                out[end + ahead] = data[start + ahead]
+            copy_bytes(to + end, from_data + start, length)
         else:
-            for ahead in range(length):
-                out[end + ahead] = constants[-1 - start + ahead]
+            copy_bytes(to + end, from_constants - 1 - start, length)
         end += length
         offsets[index + 1] = end

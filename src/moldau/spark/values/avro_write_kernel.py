@@ -11,6 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from moldau.spark.values.memory import copy_bytes
+
 # What a program is made of: rows of (operation, a, b, c).
 (
     END,
@@ -109,8 +111,7 @@ def _write_row(code, data, base, level_of, slots, at, stack, out, position):  # 
                 position = _put_number(out, position, length)
             if position + length > out.size:
                 return np.int64(-1)
-            for ahead in range(length):
-                out[position + ahead] = data[start + ahead]
+            copy_bytes(np.int64(out.ctypes.data) + position, np.int64(data.ctypes.data) + start, length)
             position += length
         elif op in (DOUBLE, FLOAT):
             bits = np.uint64(slots[where])

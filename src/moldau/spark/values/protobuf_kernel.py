@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from moldau.spark.values.memory import copy_bytes
+
 # Field 1, of a length that follows.
 _TAG = 0x0A
 
@@ -24,7 +26,6 @@ def length_delimited(data, starts, ends, out):  # type: ignore[no-untyped-def]
             position += 1
         out[position] = np.uint8(left)
         position += 1
-        for ahead in range(length):
-            out[position + ahead] = data[starts[row] + ahead]
+        copy_bytes(np.int64(out.ctypes.data) + position, np.int64(data.ctypes.data) + starts[row], length)
         position += length
     return position
