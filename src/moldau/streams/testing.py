@@ -21,6 +21,7 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -42,6 +43,14 @@ from moldau.streams.records import encoded
 from moldau.streams.topics import Output
 
 _FED = StructType([*SCHEMA_WITH_HEADERS.fields, StructField(ADVANCE, TimestampType())])
+_SETTINGS = {
+    PROVIDER: ROCKSDB,
+    "spark.sql.session.timeZone": "UTC",
+    # For a handful of rows, compiling code for them takes longer than anything else.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+_ATTEMPTS = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Time = datetime | str | int | float
 
@@ -89,13 +98,13 @@ class Driver:
     spark   a session to work beside; a new one unless given. The pipeline gets a session of its own on the same Spark,
             so settings that it makes stay in the test
     start   the time of records that are fed without one; each is a second later than the one before
+    partitions  over how many partitions keys are spread; with several, results of different keys come in any order
     """
 
-    def __init__(self, spark: Any = None, *, start: Time = "2026-01-01T00:00:00") -> None:
+    def __init__(self, spark: Any = None, *, start: Time = "2026-01-01T00:00:00", partitions: int = 1) -> None:
         own = Streams(spark).spark.newSession()
-        own.conf.set(PROVIDER, ROCKSDB)
-        own.conf.set("spark.sql.session.timeZone", "UTC")
-        own.conf.set("spark.sql.shuffle.partitions", "2")
+        for name, value in {**_SETTINGS, "spark.sql.shuffle.partitions": str(partitions)}.items():
+            own.conf.set(name, value)
         self._directory = Path(tempfile.mkdtemp(prefix="moldau-driver-"))
         self._topics = _Memory(own, self._directory)
         self._clock = moment(start)
@@ -176,6 +185,34 @@ def moment(time: Time) -> datetime:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
+class _Running:
+    """A query of the pipeline. Spark gives a Python process ten seconds to start, which can be too little on a busy
+    machine: then the query is started again where it was."""
+
+    def __init__(self, name: str, writer: Any) -> None:
+        self._name = name
+        self._writer = writer
+        self._query = writer.start()
+        # How many micro-batches have come out.
+        self.batches = 0
+
+    def catch_up(self) -> None:
+        """Wait until it has taken all there is."""
+        for attempts_left in reversed(range(_ATTEMPTS)):
+            try:
+                return self._query.processAllAvailable()  # type: ignore[no-any-return]
+            except Exception as error:
+                # After this come the plans, which are many pages.
+                reason = str(error).partition("=== Streaming Query ===")[0].strip()
+                if "failed to connect back" not in reason or not attempts_left:
+                    raise MoldauError(f"The query '{self._name}' has failed: {reason}") from None
+                self._query = self._writer.start()
+        raise AssertionError("unreachable")
+
+    def stop(self) -> None:
+        self._query.stop()
+
+
 class _Memory:
     """Topics that are files on the way in and lists on the way out. What a pipeline writes to a topic that it also
     reads is fed to it again."""
@@ -189,7 +226,9 @@ class _Memory:
         self._schema = to_arrow_schema(_FED, timezone="UTC")
         self._next: dict[tuple[str, int], int] = {}
         self._files = 0
-        self._queries: list[tuple[Any, str]] = []
+        self._queries: list[_Running] = []
+        # One query computes at a time: each needs several processes, and a test's machine may be small.
+        self._turn = threading.Lock()
         self._fresh: list[tuple[str, Result]] = []
         self.codecs: dict[str, tuple[Any, Any]] = {}
         self.results: dict[str, list[Result]] = {}
@@ -209,13 +248,17 @@ class _Memory:
         plain = output.frame.withColumns({"_key": F.col("key"), "_value": F.col("value")})
         frame = encoded(plain, key=output.key, value=output.value)
 
-        def keep(batch: Any, _: int) -> None:
-            self._fresh += [(output.topic, _result(row)) for row in batch.collect()]
+        def keep(batch: Any, number: int) -> None:
+            # A micro-batch may be repeated, by a query that was started again.
+            with self._turn:
+                if number >= running.batches:
+                    self._fresh += [(output.topic, _result(row)) for row in batch.collect()]
+                    running.batches = number + 1
 
         writer = frame.writeStream.queryName(output.query).outputMode(output.mode).foreachBatch(keep)
-        query = writer.option("checkpointLocation", str(self._checkpoints / output.query)).start()
-        self._queries.append((query, output.topic))
-        return query
+        running = _Running(output.query, writer.option("checkpointLocation", str(self._checkpoints / output.query)))
+        self._queries.append(running)
+        return running
 
     # ---- what the driver does
 
@@ -224,8 +267,8 @@ class _Memory:
         came: list[Result] = []
         while rows:
             self._put(rows)
-            for query, _ in self._queries:
-                query.processAllAvailable()
+            for query in self._queries:
+                query.catch_up()
             fresh, self._fresh = self._fresh, []
             rows = []
             for topic, result in fresh:

@@ -1,0 +1,30 @@
+"""Fixtures: the Spark session of all tests, and drivers on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="Spark is not installed: make setup")
+pytest.importorskip("numba", reason="Spark's extra is not installed: make setup")
+
+from tests.spark.conftest import new_topic, spark  # noqa: F401 - fixtures that are used here too
+
+
+@pytest.fixture
+def start(spark: Any) -> Iterator[Callable[..., Any]]:  # noqa: F811 - that is how fixtures are asked for
+    """Starts a pipeline in a driver that is closed when the test ends."""
+    from moldau.streams.testing import Driver
+
+    drivers = []
+
+    def run(pipeline: Callable[..., Any], **settings: Any) -> Any:
+        driver = Driver(spark, **settings)
+        drivers.append(driver)
+        return driver.run(pipeline)
+
+    yield run
+    for each in drivers:
+        each.close()
