@@ -9,7 +9,7 @@ import pytest
 from tests.faults.cluster_run import run
 
 # Half of the faults: those that need no long waiting and have failed differently from each other.
-FAULTS = ["kill_leader", "cut_off_leader", "bridge", "damage", "kill_all", "one_way"]
+FAULTS = ["kill_leader", "cut_off_leader", "bridge", "damage", "kill_all", "one_way", "full_disk", "clock_jump"]
 
 
 @pytest.mark.timeout(300)
