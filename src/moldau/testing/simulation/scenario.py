@@ -19,6 +19,7 @@ from moldau.testing.simulation.ledger import Broken
 from moldau.testing.simulation.producers import ALL, IdempotentProducer, PlainProducer, Producer
 from moldau.testing.simulation.readers import Reader
 from moldau.testing.simulation.shares import ShareMember
+from moldau.testing.simulation.streams import StreamsMember
 from moldau.testing.simulation.transactions import Copier, TransactionalWriter
 from moldau.testing.simulation.world import Simulation
 
@@ -31,7 +32,7 @@ START_MS_MAX: Final = 10_000
 # After everything is healed: elections, recoveries and catching up must be over within this.
 HEALED_MS_MAX: Final = 30_000
 HEALED_PACE_MS: Final = 30
-WORKLOADS: Final = ("idempotent", "plain", "transactions", "copier", "classic", "consumer", "admin", "share")
+WORKLOADS: Final = ("idempotent", "plain", "transactions", "copier", "classic", "consumer", "admin", "share", "streams")
 
 
 class Scenario:
@@ -54,7 +55,7 @@ class Scenario:
         self.flushes = random.random() < 0.2
         self.world = Simulation(seed, voters=3, brokers=1 if random.random() < 0.15 else 0, overrides=overrides)
         self.faults = Faults(self.world, random, frozenset(chosen if faults is None else faults))
-        drawn = {name for name in WORKLOADS if random.random() < 0.35} | {"idempotent"}
+        drawn = {name for name in WORKLOADS if random.random() < 0.28} | {"idempotent"}
         self.workloads = frozenset(drawn if workloads is None else workloads)
         self.partitions = random.choice((1, 1, 2))
         self.rounds = random.randint(6, 16)
@@ -143,6 +144,8 @@ class Scenario:
                 self.members.append(ConsumerMember(world, f"member{count}", "new-group", TOPIC))
             if "share" in workloads:
                 self.members.append(ShareMember(world, f"sharer{count}", SHARE_GROUP, TOPIC))
+            if "streams" in workloads:
+                self.members.append(StreamsMember(world, f"streamer{count}", "streams-group", TOPIC))
         if "admin" in workloads:
             self.members.append(Administrator(world, "admin", TOPIC, self.partitions))
         world.clients += [*self.producers, *self.readers, *self.writers, *self.copiers, *self.members]
