@@ -18,14 +18,13 @@ import numpy as np
 from moldau.spark.values import avro_kernel as op
 from moldau.spark.values.avro_schema import (
     MICROS_BY_TIMESTAMP,
-    TWO_VECTORS,
     AvroSchema,
     Layout,
-    Node,
     decimal_of,
     kind_of,
 )
 from moldau.spark.values.errors import MismatchError
+from moldau.spark.values.vectors import TWO_VECTORS, Node
 
 # Which writers a reader of plain values understands, and how.
 _SCALARS: dict[str, dict[str, int]] = {

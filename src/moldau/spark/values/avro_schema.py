@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fastavro import parse_schema
@@ -17,6 +17,7 @@ from fastavro.schema import SchemaParseException, UnknownType
 from pyspark.sql import types as spark_types
 
 from moldau.spark.errors import MoldauError
+from moldau.spark.values.vectors import TWO_VECTORS, Node
 
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
@@ -90,32 +91,6 @@ def _loaded(text: Any) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise MoldauError(f"An Avro schema must be JSON ({error}): {text[:200]}") from error
-
-
-@dataclass(slots=True)
-class Node:
-    """A place in the values that are read: its kind, its vectors, and what is below it.
-
-    `vector` is the first of its vectors, `valid` the one that says whether there is a value (-1: there always is one).
-    """
-
-    kind: str
-    path: str
-    schema: Any
-    spark: spark_types.DataType
-    level: int
-    vector: int = -1
-    valid: int = -1
-    inner: int = -1
-    children: list[Node] = field(default_factory=list)
-    # Names of a record's fields; of a union's branches, what they are.
-    names: list[str] = field(default_factory=list)
-    # The union this node's value may come from, for defaults and for the choice of a branch.
-    branches: list[Any] | None = None
-
-
-# Kinds that need two vectors: where bytes begin and how many there are, or the halves of a decimal.
-TWO_VECTORS = frozenset({"bytes", "string", "fixed", "enum", "uuid", "uuid-fixed", "decimal"})
 
 
 class Layout:

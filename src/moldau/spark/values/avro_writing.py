@@ -19,8 +19,9 @@ from pyspark.sql import types as spark_types
 from moldau.spark.errors import MoldauError
 from moldau.spark.values import avro_write_kernel as op
 from moldau.spark.values.arrow_types import arrow_type
-from moldau.spark.values.avro_schema import MICROS_BY_TIMESTAMP, Layout, Node
+from moldau.spark.values.avro_schema import MICROS_BY_TIMESTAMP, Layout
 from moldau.spark.values.framing import Rows
+from moldau.spark.values.vectors import Node
 
 _STACK_DEPTH = 512
 _LARGEST_COLUMN_BYTES = 2**31 - 1

@@ -1,8 +1,8 @@
-"""Arrow columns from Protobuf values: Google's library parses them, and columns are built field by field.
+"""Arrow columns from Protobuf values: compiled loops read what is usual, Google's library the rest.
 
-The rows of a batch are parsed as one repeated field of a message made for it, which costs a third of parsing them one
-by one; only when that fails is each parsed by itself to find out which are bad. It decides what an unset field becomes
-(see `protobuf_schema`). Fields that the wanted schema does not have are skipped, as Protobuf's rules are.
+For the library, the rows of a batch are one repeated field of a message made for it, which costs a third of parsing
+them one by one; only when that fails is each parsed by itself to find out which are bad. What an unset field becomes is
+said in `protobuf_schema`. Fields that the wanted schema does not have are skipped, as Protobuf's rules are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from moldau.spark.values.arrow_types import arrow_type
 from moldau.spark.values.errors import MALFORMED, MISMATCH, reason
-from moldau.spark.values.protobuf_kernel import length_delimited
+from moldau.spark.values.protobuf_kernel import decode_rows, length_delimited
 from moldau.spark.values.protobuf_schema import (
     DURATION,
     ENUM,
@@ -30,6 +30,8 @@ from moldau.spark.values.protobuf_schema import (
     ProtoMessage,
     message_class,
 )
+from moldau.spark.values.protobuf_tables import ProtobufTables, tables_for
+from moldau.spark.values.vectors import Columns, Vectors
 
 _BATCH_FILE, _BATCH = "moldau/batch.proto", "moldau.internal.Batch"
 # A tag and the longest length of a row.
@@ -40,15 +42,60 @@ _SECONDS_LIMIT = 2**63 // 1_000_000 - 1
 class ProtobufReader:
     """Reads values as messages of one type."""
 
-    __slots__ = ("_batch", "_class", "_layout")
+    __slots__ = ("_batch", "_class", "_layout", "_tables", "_tables_arrays")
 
-    def __init__(self, descriptor: Any, layout: ProtoMessage) -> None:
+    def __init__(self, descriptor: Any, layout: ProtoMessage, *, compiled: bool = True) -> None:
         self._layout = layout
         self._class = message_class(descriptor)
         self._batch = _batch_class(descriptor)
+        self._tables = tables_for(descriptor, layout) if compiled else None
+        self._tables_arrays = None if self._tables is None else self._tables.arrays()
 
     def read(self, data: Any, starts: Any, ends: Any) -> tuple[Any, dict[int, str]]:
         """(column of the rows that can be read, in order; why the others cannot)."""
+        if self._tables is None:
+            return self._read_with_library(data, starts, ends)
+        column, unusual = self._read_compiled(self._tables, data, starts, ends)
+        if not unusual.any():
+            return column, {}
+        rows = np.flatnonzero(unusual)
+        others, wrong_there = self._read_with_library(data, starts[rows], ends[rows])
+        wrong = {int(rows[at]): why for at, why in wrong_there.items()}
+        # Where each good row is: first those that were usual, then the others.
+        place = np.empty(starts.size, dtype=np.int64)
+        place[~unusual] = np.arange(len(column))
+        place[np.delete(rows, list(wrong_there))] = np.arange(len(column), len(column) + len(others))
+        good = np.delete(np.arange(starts.size), list(wrong))
+        return pa.concat_arrays([column, others]).take(pa.array(place[good])), wrong
+
+    def _read_compiled(self, tables: ProtobufTables, data: Any, starts: Any, ends: Any) -> tuple[Any, Any]:
+        vectors = Vectors(tables.level_of, tables.levels, starts.size)
+        unusual = np.zeros(starts.size, dtype=np.bool_)
+        row = 0
+        while row < starts.size:
+            row, full = decode_rows(
+                data,
+                starts,
+                ends,
+                row,
+                self._tables_arrays,
+                vectors.base,
+                vectors.room,
+                vectors.slots,
+                vectors.slots.view(np.float64),
+                vectors.counts,
+                vectors.level_of,
+                vectors.stack,
+                vectors.before,
+                unusual,
+            )
+            if full >= 0:
+                vectors.grow(full)
+        assert tables.root is not None
+        constants = np.frombuffer(bytes(tables.constants) or b"\0", dtype=np.uint8)
+        return Columns(vectors, data, constants).column(tables.root), unusual
+
+    def _read_with_library(self, data: Any, starts: Any, ends: Any) -> tuple[Any, dict[int, str]]:
         wrong: dict[int, str] = {}
         try:
             messages = self._parse_together(data, starts, ends)
