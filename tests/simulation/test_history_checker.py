@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.testing.simulation.history import History, Reading, Sent, Transaction
+from moldau.records.batch import iter_batches
+from moldau.records.builder import build_batch
+from moldau.records.record import Record
+from moldau.testing.simulation.history import DELIVERIES_ENOUGH, History, Reading, Sent, Transaction
 from moldau.testing.simulation.ledger import ABORT, COMMIT, Broken, CommittedRecord, Ledger
 
 PLACE = ("t", 0)
@@ -202,3 +205,45 @@ def test_copies(copies: tuple[str, ...], offset: int, message: str | None) -> No
     else:
         with pytest.raises(Broken, match=message):
             history.judge(ledgers)
+
+
+def test_what_a_share_group_has_accepted_is_not_given_again() -> None:
+    history = History()
+    history.share_given("g", PLACE, 0, b"a", 1, history.share_asked(True))
+    history.share_accepting("g", PLACE, range(1))
+    before = history.share_asked(True)
+    history.share_accepted("g", PLACE, range(1))
+    history.share_given("g", PLACE, 0, b"a", 2, before)  # asked for before it was accepted
+    history.share_given("g", PLACE, 0, b"a", 2, history.share_asked(False))  # by a leader that was deposed
+    with pytest.raises(Broken, match="is given it again"):
+        history.share_given("g", PLACE, 0, b"a", 2, history.share_asked(True))
+
+
+def test_what_a_share_group_is_given_is_what_is_there() -> None:
+    history = History()
+    history.share_given("g", PLACE, 0, b"a", 1, None)
+    with pytest.raises(Broken, match="not a"):
+        history.share_given("g", PLACE, 0, b"b", 1, None)
+    with pytest.raises(Broken, match="without a record"):
+        history.share_given("g", PLACE, 1, None, 1, None)
+
+
+def test_what_a_share_group_has_not_got_yet() -> None:
+    history = History()
+    history.share_accepting("g", PLACE, range(1, 2))
+    history.share_given("g", PLACE, 2, b"c", DELIVERIES_ENOUGH, None)
+    assert history.share_left("g", PLACE, ledger("a", "b", "c", "d")) == [0, 3]
+
+
+def test_epochs_of_committed_records() -> None:
+    made = Ledger("t-0", 0)
+    log = b"".join(
+        build_batch([Record(offset, 0, None, b"v", ())], leader_epoch=epoch)
+        for offset, epoch in ((0, 0), (1, 0), (2, 3))
+    )
+    for header in iter_batches(log):
+        made.note("n1", header, log)
+    assert [made.epoch_of(offset) for offset in range(4)] == [0, 0, 3, -1]
+    older = build_batch([Record(3, 0, None, b"v", ())], leader_epoch=2)
+    with pytest.raises(Broken, match="is of epoch 2, after 3"):
+        made.note("n1", next(iter_batches(older)), older)

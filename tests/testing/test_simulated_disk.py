@@ -139,3 +139,17 @@ def test_a_directory_whose_renaming_is_lost_is_there_again() -> None:
     assert disk.list_dir("/data/old") == ["file"]
     disk.rename("/data/old", "/data/newer")
     assert disk.read_bytes("/data/newer/file") == b"x"
+
+
+def test_syncs_that_overlap_cover_only_what_each_began_with(disk: SimulatedDisk) -> None:
+    disk.hold_syncs = True
+    file = disk.open("/d/a")
+    file.append([b"1"])
+    file.sync(lambda error: None)
+    file.append([b"2"])
+    file.sync(lambda error: None)
+    file.append([b"3"])
+    file.append([b"4"])
+    disk.finish_syncs()
+    disk.crash()
+    assert disk.read_bytes("/d/a") == b"12"

@@ -58,13 +58,14 @@ class Ledger:
             for header in iter_batches(data):
                 if header.base_offset >= end:
                     return offset
-                self._compare(host, header, data)
+                self.note(host, header, data)
                 offset = header.next_offset
             if offset == before:
                 return offset
         return offset
 
-    def _compare(self, host: str, header: BatchHeader, data: Buffer) -> None:
+    def note(self, host: str, header: BatchHeader, data: Buffer) -> None:
+        """A replica says that this batch is committed: the first one is believed, all others must have the same."""
         base = header.base_offset
         found = (header.next_offset, crc32(memoryview(data)[header.position : header.end]))
         known = self._batches.get(base)
