@@ -96,7 +96,7 @@ def customers_and_orders(streams: Streams) -> None:
     limits = streams.table("limits", key=String(), value=Json("most long"))
     payments = streams.stream("payments", key=String(), key_name="customer", value=Json("paid long"))
 
-    customers.join(limits, how="outer").to("limits")
+    customers.join(limits, how="outer").to("limited")
     orders.join(customers, foreign_key="buyer", how="left").to("orders-left")
     payments.join(customers, how="left").to("payments-left")
     elsewhere = customers.where("city <> 'Brno'").select("city", F.upper("name").alias("name"))
@@ -146,7 +146,7 @@ def test_tables(start: Start) -> None:
         }
     )
     # Left joins say null first.
-    assert new("limits") == {"c1": ("Ada", None), "c2": ("Bob", None)}
+    assert new("limited") == {"c1": ("Ada", None), "c2": ("Bob", None)}
     assert new("orders-left", *refers) == {"o1": ("c1", "Ada"), "o2": ("c3", None), "o3": (None, None)}
     assert new("payments-left", "paid", "name") == {"c1": (1, "Ada"), "c9": (2, None)}
     assert new("elsewhere") == {}
@@ -160,7 +160,7 @@ def test_tables(start: Start) -> None:
         }
     )
     # ... then the update. What was never there is not deleted.
-    assert new("limits") == {"c1": ("Ada", 10), "c3": ("Cy", 30)}
+    assert new("limited") == {"c1": ("Ada", 10), "c3": ("Cy", 30)}
     assert new("orders-left", *refers) == {"o1": ("c2", "Bob"), "o2": ("c3", "Cy")}
     assert new("payments-left") == {}
     assert new("elsewhere", "count") == {"Praha": (1,)}
@@ -173,7 +173,7 @@ def test_tables(start: Start) -> None:
         }
     )
     # Tombstones: left results lose their right side, outer ones go only when both sides are gone.
-    assert new("limits") == {"c1": ("Ada", 10), "c2": None, "c3": (None, 30)}
+    assert new("limited") == {"c1": ("Ada", 10), "c2": None, "c3": (None, 30)}
     assert new("orders-left", *refers) == {"o1": ("c2", None), "o2": ("c1", "Ada"), "o3": None}
     assert new("payments-left", "paid", "name") == {"c3": (3, None)}
     # One went, another one came.
@@ -273,7 +273,7 @@ def odds_and_ends(streams: Streams) -> None:
     even.key_by("n").to("even")
     numbers.to_table().to("latest")
     # What a pipeline writes it can also read.
-    streams.stream("even", value=Json("n long")).merge(numbers.select("key", "n")).group_by().agg(
+    streams.stream("even", key=String(), value=Json("n long")).merge(numbers.select("key", "n")).group_by().agg(
         sum=F.sum("n"), times=F.count("*")
     ).to("sum")
 

@@ -34,6 +34,8 @@ def packed(columns: Sequence[str]) -> Any:
 
 def packed_key(columns: Sequence[str], types: Sequence[Any]) -> Any:
     """Columns as a text that is the same for the same values whatever the columns are called; null if one is null."""
+    if not columns:
+        return F.lit("{}")
     fields = [
         F.col(quoted(name)).cast(kind).alias(f"k{index}")
         for index, (name, kind) in enumerate(zip(columns, types, strict=True))

@@ -122,9 +122,15 @@ class Stream:
                 f"merge needs one event time, not {self.event_time} and {other.event_time}: read both streams with the "
                 "same event_time"
             )
+        # Where a record was says nothing if it looks different on the two sides.
+        theirs = {each.name: each.dataType for each in other.df.schema.fields}
+        kept = [
+            quoted(each.name)
+            for each in self.df.schema.fields
+            if not each.name.startswith("_") or theirs.get(each.name) == each.dataType
+        ]
         return self._with(
-            self.df.unionByName(other.df.select(*[quoted(name) for name in self.df.columns])),
-            stateful=max(self.stateful, other.stateful),
+            self.df.select(*kept).unionByName(other.df.select(*kept)), stateful=max(self.stateful, other.stateful)
         )
 
     def to_table(self) -> Table:

@@ -306,7 +306,7 @@ def folded(home: Any, moved: Any, columns: Sequence[str], types: Sequence[Any], 
     kind = home.struct(schema)
     result = moved.groupBy("group").transformWithState(fold, state.FOLDED, "Append", "None")
     opened = result.select(
-        unpacked(F.col("key"), key_schema(types)).alias("_key"),
+        *([unpacked(F.col("key"), key_schema(types)).alias("_key")] if columns else []),
         unpacked(F.col("value"), kind).alias("_value"),
         F.col("value").isNull().alias("_gone"),
         "micros",

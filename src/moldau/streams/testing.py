@@ -189,12 +189,16 @@ class _Running:
     """A query of the pipeline. Spark gives a Python process ten seconds to start, which can be too little on a busy
     machine: then the query is started again where it was."""
 
-    def __init__(self, name: str, writer: Any) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._writer = writer
-        self._query = writer.start()
+        self._writer: Any = None
+        self._query: Any = None
         # How many micro-batches have come out.
         self.batches = 0
+
+    def start(self, writer: Any) -> None:
+        self._writer = writer
+        self._query = writer.start()
 
     def catch_up(self) -> None:
         """Wait until it has taken all there is."""
@@ -226,6 +230,8 @@ class _Memory:
         self._schema = to_arrow_schema(_FED, timezone="UTC")
         self._next: dict[tuple[str, int], int] = {}
         self._files = 0
+        # Whether anything was fed yet.
+        self._fed = False
         self._queries: list[_Running] = []
         # One query computes at a time: each needs several processes, and a test's machine may be small.
         self._turn = threading.Lock()
@@ -247,16 +253,22 @@ class _Memory:
     def write(self, output: Output) -> Any:
         plain = output.frame.withColumns({"_key": F.col("key"), "_value": F.col("value")})
         frame = encoded(plain, key=output.key, value=output.value)
+        running = _Running(output.query)
 
         def keep(batch: Any, number: int) -> None:
-            # A micro-batch may be repeated, by a query that was started again.
             with self._turn:
-                if number >= running.batches:
-                    self._fresh += [(output.topic, _result(row)) for row in batch.collect()]
-                    running.batches = number + 1
+                rows = batch.collect()
+                # A micro-batch may be repeated, by a query that was started again.
+                if number >= running.batches and self._fed:
+                    self._fresh += [(output.topic, _result(row)) for row in rows]
+                running.batches = max(running.batches, number + 1)
 
         writer = frame.writeStream.queryName(output.query).outputMode(output.mode).foreachBatch(keep)
-        running = _Running(output.query, writer.option("checkpointLocation", str(self._checkpoints / output.query)))
+        if not self._files:
+            self._put([])
+        # A query plans and starts its processes with its first micro-batch, which is empty: one query at a time.
+        running.start(writer.option("checkpointLocation", str(self._checkpoints / output.query)))
+        running.catch_up()
         self._queries.append(running)
         return running
 
@@ -265,6 +277,7 @@ class _Memory:
     def take(self, rows: list[dict[str, Any]]) -> list[Result]:
         """Let the pipeline compute with these rows, and what it makes of them, until nothing comes any more."""
         came: list[Result] = []
+        self._fed = True
         while rows:
             self._put(rows)
             for query in self._queries:
