@@ -93,7 +93,7 @@ def test_strings_numbers_and_keys(spark: Any) -> None:
     df = records(spark, (b"\0\0\0\7", b"\xc3\xa9"), (b"\0", b"x"), (None, b"\xff"), (b"\0", b"\xff"))
     rows = decode(df, key=Number("int"), value=String()).collect()
     assert [(row.key, row.value) for row in rows] == [(7, "é"), (None, "x"), (None, None), (None, None)]
-    key_error = "key: MalformedValue: it has 1 bytes where a int has 4"
+    key_error = "key: MalformedValue: it has 1 bytes where Kafka's int has 4"
     assert [row._error for row in rows] == [None, key_error, "value: MalformedValue: it is not UTF-8", key_error]
     numbers = spark.range(0, 3, 1, 1).selectExpr("id as key", "cast(id as double) / 2 as value")
     back = decode(

@@ -118,7 +118,11 @@ def _decimal(data, position, size, limit_high, limit_low):  # type: ignore[no-un
 
 @njit(cache=True, nogil=True)
 def _run(data, position, end, code, table, base, room, slots, floats, counts, level_of, stack):  # type: ignore[no-untyped-def]
-    """Read one row. The answer is its error's code, or minus (1 + level) if that level has no room left."""
+    """Read one row. The answer is its error's code, or minus (1 + level) if that level has no room left.
+
+    One long function on purpose: it is the loop of an interpreter, and state that had to travel between several would
+    cost more than the work itself.
+    """
     pc = 0
     depth = 0
     budget = end - position + _FREE_ITEMS

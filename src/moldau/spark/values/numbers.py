@@ -54,7 +54,7 @@ class _NumberCodec:
         places = starts[fits][:, None] + np.arange(size)
         numbers = np.ascontiguousarray(data[places]).view(wire).reshape(-1).astype(native)
         wrong = {
-            int(row): reason(MALFORMED, f"it has {ends[row] - starts[row]} bytes where a {self.kind} has {size}")
+            int(row): reason(MALFORMED, f"it has {ends[row] - starts[row]} bytes where Kafka's {self.kind} has {size}")
             for row in np.flatnonzero(~fits)
         }
         return pa.array(numbers, arrow), wrong

@@ -238,7 +238,10 @@ def _wire_of(kind):  # type: ignore[no-untyped-def]
 def _run(  # type: ignore[no-untyped-def]
     data, position, end, messages, fields, index, defaults, table, base, room, slots, floats, counts, level_of, stack
 ):
-    """Read one row. The answer is GOOD or UNUSUAL, or minus (1 + level) if that level has no room left."""
+    """Read one row. The answer is GOOD or UNUSUAL, or minus (1 + level) if that level has no room left.
+
+    One long function on purpose, as in `avro_kernel`: messages inside messages are kept on a stack, not called.
+    """
     depth = 0
     number = np.int64(0)
     message = np.int64(0)
