@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from moldau.broker.acls import AclHandlers
 from moldau.broker.auto_creation import TopicAutoCreator
 from moldau.broker.context import ANONYMOUS, ClientConnection
 from moldau.broker.coordinators import CoordinatorLocator, group_runtime
@@ -135,7 +136,9 @@ class Broker:
             ),
             self._cluster,
         )
-        router.serve(security_handlers(on_controller=False))
+        if services.guard is not None:
+            router.serve(AclHandlers(services).handlers())
+        router.serve(security_handlers(on_controller=False, has_authorizer=services.guard is not None))
         router.serve_family((ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE), self._group_offsets)
         router.serve_family(
             (

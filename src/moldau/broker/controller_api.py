@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from moldau.broker.acls import AclHandlers
 from moldau.broker.authorization import Operation, ResourceKind
 from moldau.broker.context import Caller, ClientConnection
 from moldau.broker.discovery import CONTROLLER_ENDPOINT, ApiVersionsHandler, DescribeClusterHandler
@@ -39,6 +40,8 @@ CONTROLLER_APIS: Final = (
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
     ApiKey.ALTER_CLIENT_QUOTAS,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
     ApiKey.UPDATE_FEATURES,
     ApiKey.UNREGISTER_BROKER,
     ApiKey.DESCRIBE_QUORUM,
@@ -97,7 +100,9 @@ class ControllerApi:
         router.serve({key: self.decide for key in CONTROLLER_APIS if services.controller.serves(key)})
         router.serve_family((ApiKey.DESCRIBE_CONFIGS,), self._configs)
         router.serve_family((ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,), self._cluster)
-        router.serve(security_handlers(on_controller=True))
+        if services.guard is not None:
+            router.serve(AclHandlers(services).handlers())
+        router.serve(security_handlers(on_controller=True, has_authorizer=services.guard is not None))
         router.serve({ApiKey.ENVELOPE: self._open_envelope})
         if quorum is not None:
             router.serve({key: self._quorum_handler(quorum[key]) for key in QUORUM_APIS})

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from moldau.controller import (
+    acls,
     alter_partition,
     brokers,
     configs,
@@ -37,8 +38,10 @@ from moldau.protocol.generated.wire.broker_registration_request import BrokerReg
 from moldau.protocol.generated.wire.broker_registration_response import BrokerRegistrationResponse
 from moldau.protocol.generated.wire.controller_registration_request import ControllerRegistrationRequest
 from moldau.protocol.generated.wire.controller_registration_response import ControllerRegistrationResponse
+from moldau.protocol.generated.wire.create_acls_request import CreateAclsRequest
 from moldau.protocol.generated.wire.create_partitions_request import CreatePartitionsRequest
 from moldau.protocol.generated.wire.create_topics_request import CreateTopicsRequest
+from moldau.protocol.generated.wire.delete_acls_request import DeleteAclsRequest
 from moldau.protocol.generated.wire.delete_topics_request import DeleteTopicsRequest
 from moldau.protocol.generated.wire.elect_leaders_request import ElectLeadersRequest
 from moldau.protocol.generated.wire.incremental_alter_configs_request import IncrementalAlterConfigsRequest
@@ -86,8 +89,10 @@ HANDLERS: Final[Mapping[type, Handler]] = {
     BrokerHeartbeatRequest: Handler(brokers.heartbeat, _with_error(BrokerHeartbeatResponse)),
     BrokerRegistrationRequest: Handler(brokers.register_broker, _with_error(BrokerRegistrationResponse)),
     ControllerRegistrationRequest: Handler(brokers.register_controller, _with_error(ControllerRegistrationResponse)),
+    CreateAclsRequest: Handler(acls.create_acls, acls.refuse_create_acls),
     CreatePartitionsRequest: Handler(topics.create_partitions, topics.refuse_create_partitions),
     CreateTopicsRequest: Handler(topics.create_topics, topics.refuse_create_topics),
+    DeleteAclsRequest: Handler(acls.delete_acls, acls.refuse_delete_acls),
     DeleteTopicsRequest: Handler(topics.delete_topics, topics.refuse_delete_topics),
     ElectLeadersRequest: Handler(elections.elect_leaders, elections.refuse_elect_leaders),
     IncrementalAlterConfigsRequest: Handler(

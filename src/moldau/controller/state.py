@@ -13,6 +13,7 @@ from moldau.metadata.features import DIRECTORIES_SINCE, ELR_VERSION, METADATA_VE
 from moldau.metadata.image import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
+    AccessControlEntry,
     BrokerRegistration,
     ClusterImage,
     ConfigResource,
@@ -77,6 +78,10 @@ class ControllerState:
     @property
     def elr_enabled(self) -> bool:
         return self._builder.features.get(ELR_VERSION, 0) >= 1
+
+    @property
+    def acls(self) -> dict[bytes, AccessControlEntry]:
+        return self._builder.acls
 
     @property
     def scram(self) -> dict[tuple[int, str], ScramCredential]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import NamedTuple
 
+from moldau.broker.access_rules import authorizer_of
 from moldau.broker.broker import Broker
 from moldau.broker.controller_api import ControllerApi
 from moldau.broker.image_waiters import ImageWaiters
@@ -210,6 +211,7 @@ class Assembly:
             controller=channel,
             network=self._network,
             kraft_version=lambda: self.quorum.kraft_version,
+            authorizer=authorizer_of(config, lambda: self.services.image),
         )
         self.services.when_image_reaches = ImageWaiters(self.loader, self._clock).wait
         self.broker = Broker(self.services)
