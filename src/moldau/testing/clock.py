@@ -24,38 +24,39 @@ class VirtualClock:
 
     def __init__(self, wall_ms: int = 1_700_000_000_000, monotonic_ms: int = 1_000) -> None:
         self._wall_origin = wall_ms - monotonic_ms
-        self._monotonic = monotonic_ms
+        # The monotonic time, for those who ask often.
+        self.monotonic = monotonic_ms
         self._sequence = 0
         # When it is due, in which order it was planned, what to run, and who can take it back, if anybody can.
         self._timers: list[tuple[int, int, Callable[[], None], VirtualTimer | None]] = []
 
     def now_ms(self) -> int:
-        return self._wall_origin + self._monotonic
+        return self._wall_origin + self.monotonic
 
     def monotonic_ms(self) -> int:
-        return self._monotonic
+        return self.monotonic
 
     def call_later(self, delay_ms: int, run: Callable[[], None]) -> VirtualTimer:
         timer = VirtualTimer()
-        self.plan(self._monotonic + delay_ms, run, timer)
+        self.plan(self.monotonic + delay_ms, run, timer)
         return timer
 
     def plan(self, due_ms: int, run: Callable[[], None], timer: VirtualTimer | None = None) -> None:
         """Run something at that moment, or now if it has passed, unless the timer given with it is cancelled."""
         self._sequence = sequence = self._sequence + 1
-        heappush(self._timers, (max(self._monotonic, due_ms), sequence, run, timer))
+        heappush(self._timers, (max(self.monotonic, due_ms), sequence, run, timer))
 
     def advance(self, milliseconds: int = 0) -> None:
         """Let time pass, and run what becomes due on the way, each at its own moment."""
-        until = self._monotonic + milliseconds
+        until = self.monotonic + milliseconds
         timers = self._timers
         while timers and timers[0][0] <= until:
             due, _, run, timer = heappop(timers)
             if timer is None or not timer.cancelled:
-                if due > self._monotonic:
-                    self._monotonic = due
+                if due > self.monotonic:
+                    self.monotonic = due
                 run()
-        self._monotonic = until
+        self.monotonic = until
 
     def run_next(self) -> bool:
         """Run the one timer that is due next, at its moment; False when there is none."""
@@ -63,8 +64,8 @@ class VirtualClock:
         while timers:
             due, _, run, timer = heappop(timers)
             if timer is None or not timer.cancelled:
-                if due > self._monotonic:
-                    self._monotonic = due
+                if due > self.monotonic:
+                    self.monotonic = due
                 run()
                 return True
         return False
@@ -83,7 +84,7 @@ class VirtualClock:
         timers = self._timers
         while timers and (timer := timers[0][3]) is not None and timer.cancelled:
             heappop(timers)
-        return max(0, timers[0][0] - self._monotonic) if timers else None
+        return max(0, timers[0][0] - self.monotonic) if timers else None
 
 
 class LifeClock:

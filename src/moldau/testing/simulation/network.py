@@ -118,7 +118,7 @@ class SimulatedNetwork:
         delay = int(random.random() * (quality.max_delay_ms + 1)) if source != target else 0
         if quality.late and random.random() < quality.late:
             delay += int(random.random() * quality.late_ms)
-        at = self.clock.monotonic_ms() + delay
+        at = self.clock.monotonic + delay
         if self._not_before:
             at = max(at, self._not_before.get((source, target), 0))
         if at < not_before:

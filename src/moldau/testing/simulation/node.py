@@ -58,23 +58,24 @@ class NodeTimer(VirtualTimer):
 class NodeClock:
     """`ports.Clock` of one life of a node."""
 
-    __slots__ = ("_life", "_node", "_world")
+    __slots__ = ("_ahead_ms", "_life", "_node", "_world")
 
     def __init__(self, node: SimulatedNode) -> None:
         self._node = node
         self._life = node.life
         self._world = node.world.clock
+        self._ahead_ms = 7_000 * node.id
 
     def now_ms(self) -> int:
         return self._world.now_ms() + self._node.clock_error_ms
 
     def monotonic_ms(self) -> int:
-        return self._world.monotonic_ms() + 7_000 * self._node.id
+        return self._world.monotonic + self._ahead_ms
 
     def call_later(self, delay_ms: int, run: Callable[[], None]) -> Timer:
         timer = NodeTimer(self._node, self._life, run)
         world = self._world
-        world.plan(world.monotonic_ms() + delay_ms, timer.is_due, timer)
+        world.plan(world.monotonic + delay_ms, timer.is_due, timer)
         return timer
 
 
@@ -127,7 +128,8 @@ class NodeDisk(SimulatedDisk):
                 self.stops_after = None
                 if self._node.world.may_lose_data(self._node):
                     raise PowerCut
-        super().count(operation, path)
+        if self._faults:
+            super().count(operation, path)
 
     def paths(self) -> list[str]:
         """Every file there is."""
@@ -137,7 +139,7 @@ class NodeDisk(SimulatedDisk):
         node = self._node
         delay = int(node.random.random() * (self.sync_ms_max + 1))
         clock, life = node.world.clock, node.life
-        clock.plan(clock.monotonic_ms() + delay, lambda: node.execute(life, finish))
+        clock.plan(clock.monotonic + delay, lambda: node.execute(life, finish))
 
 
 @lru_cache(maxsize=256)

@@ -13,6 +13,7 @@ from moldau.replication.partition import Partition
 from moldau.testing.simulation.ledger import Broken, Ledger, PartitionKey
 
 if TYPE_CHECKING:
+    from moldau.log.partition_log import PartitionLog
     from moldau.node.assembly import Assembly
     from moldau.quorum.transitions import Role
     from moldau.testing.simulation.node import SimulatedNode
@@ -27,10 +28,11 @@ EVERYTHING = 1 << 62
 class _Seen:
     """What was last seen of one replica in one life of its node."""
 
-    __slots__ = ("compared_to", "end", "epoch", "high_watermark")
+    __slots__ = ("compared_to", "end", "epoch", "high_watermark", "log")
 
     def __init__(self) -> None:
-        # Nothing yet: the log was not opened.
+        # Nothing yet: the log was not opened. Once it is, it stays the same for the life of its node.
+        self.log: PartitionLog | None = None
         self.end = -1
         self.high_watermark = -1
         self.epoch = -2
@@ -107,9 +109,11 @@ class Rules:
                     known[partition] = _Seen()
             seen.hosted = [(partition, known[partition]) for partition in seen.rooms.partitions]
         for partition, replica in seen.hosted:
-            if not partition.opened:
-                continue
-            log = partition.log
+            log = replica.log
+            if log is None:
+                if not partition.opened:
+                    continue
+                log = replica.log = partition.log
             if (
                 replica.end != log.log_end_offset
                 or replica.high_watermark != log.high_watermark

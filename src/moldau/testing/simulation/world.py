@@ -67,11 +67,11 @@ class Simulation:
     def run_until(self, condition: Callable[[], bool], limit_ms: int) -> bool:
         """Let time pass until something is so; whether that came to be in time."""
         clock = self.clock
-        until = clock.monotonic_ms() + limit_ms
+        until = clock.monotonic + limit_ms
         while not condition():
             # Looking costs more than most events do.
             for _ in range(EVENTS_PER_LOOK):
-                if clock.monotonic_ms() > until or not clock.run_next():
+                if clock.monotonic > until or not clock.run_next():
                     return condition()
         return True
 
@@ -79,7 +79,7 @@ class Simulation:
 
     @property
     def now(self) -> int:
-        return self.clock.monotonic_ms()
+        return self.clock.monotonic
 
     def tell(self, text: str) -> None:
         self.story.append((self.now, text))
@@ -87,7 +87,7 @@ class Simulation:
         self._arrivals.append(crc32(text.encode()))
 
     def _arrived(self, connection: int, checksum: int) -> None:
-        self._arrivals.extend((self.clock.monotonic_ms(), connection, checksum))
+        self._arrivals.extend((self.clock.monotonic, connection, checksum))
 
     @property
     def trace(self) -> str:
