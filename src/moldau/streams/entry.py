@@ -46,7 +46,7 @@ class Streams:
     spark               a session; without one, the running one is used or a new one made
     bootstrap_servers   the brokers
     checkpoint_dir      where queries keep their progress, each in a directory of its own
-    options             options of format("moldau") for reading and writing, such as {"kafka.security.protocol": "SSL"}
+    options             options of format("moldau") for reading; those that begin with "kafka." are for writing, too
     name                begins the transactional ids of this pipeline; the application's name unless given
     """
 

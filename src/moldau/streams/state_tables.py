@@ -274,7 +274,7 @@ class ForeignKeyJoin(StatefulProcessor):
         for left_key, (kind, value) in sent.items():
             yield from self._answer(left_key, kind, value, right, latest)
         if changed:
-            for (left_key,), (value,) in list(self._referring.iterator()):
+            for (left_key,), (value,) in self._referring.iterator():
                 if left_key not in sent:
                     yield from self._result(left_key, value, right, right.value_before is not None, latest)
 

@@ -194,7 +194,7 @@ class Table:
         options: Mapping[str, str] | None = None,
     ) -> Any:
         """Start a query that writes every change to a topic, best a compacted one: the key and its new value, or the
-        key and no value when it is deleted.
+        key and no value when it is deleted. A row whose key is null is not written.
 
             orders.join(customers, foreign_key="customer").to("orders-with-customers")
 
@@ -204,7 +204,9 @@ class Table:
         """
         names = list(self.values)
         row = F.col("value") if names == ["value"] else F.struct(*[F.col(quoted(name)) for name in names])
-        frame = self.df.select(key_column(self.keys).alias("key"), F.when(~F.col("_deleted"), row).alias("value"))
+        # Compacted topics take no record without a key.
+        keyed = self.df.where(F.col(quoted(self.keys[0])).isNotNull()) if len(self.keys) == 1 else self.df
+        frame = keyed.select(key_column(self.keys).alias("key"), F.when(~F.col("_deleted"), row).alias("value"))
         return self._home.start(
             Output(
                 query=query or topic,

@@ -50,7 +50,8 @@ _SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-_ATTEMPTS = 5
+_ATTEMPTS = 10
+_ROUNDS = 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Time = datetime | str | int | float
 
@@ -126,18 +127,23 @@ class Driver:
         """
         rows = []
         for topic, given in records.items():
+            self._topics.check_read(topic)
             rows += [self._row(topic, each if isinstance(each, Record) else Record(each)) for each in given]
         return self._topics.take(rows)
 
     def advance(self, topic: str, to: Time) -> list[Result]:
         """Let event time reach `to` in a topic without a record there, and return what came out."""
+        self._topics.check_read(topic)
         row = dict.fromkeys(_FED.names) | {"topic": topic, "partition": 0, ADVANCE: moment(to)}
         self._clock = max(self._clock, moment(to))
         return self._topics.take([row])
 
     def results(self, topic: str) -> list[Result]:
         """All that came out into a topic so far."""
-        return list(self._topics.results.get(topic, ()))
+        if topic not in self._topics.results:
+            written = ", ".join(self._topics.results) or "nothing yet: call run first"
+            raise MoldauError(f"The pipeline does not write to '{topic}'; it writes to {written}")
+        return list(self._topics.results[topic])
 
     def table(self, topic: str) -> dict[Any, Any]:
         """What a table in a topic holds now: the newest value of each key that is not deleted."""
@@ -270,6 +276,7 @@ class _Memory:
         running.start(writer.option("checkpointLocation", str(self._checkpoints / output.query)))
         running.catch_up()
         self._queries.append(running)
+        self.results.setdefault(output.topic, [])
         return running
 
     # ---- what the driver does
@@ -278,18 +285,30 @@ class _Memory:
         """Let the pipeline compute with these rows, and what it makes of them, until nothing comes any more."""
         came: list[Result] = []
         self._fed = True
+        rounds = 0
         while rows:
+            rounds += 1
+            if rounds > _ROUNDS:
+                raise MoldauError(
+                    "The pipeline writes to a topic that it reads, and what comes of that makes it write again, "
+                    "without end: give its results a topic of their own"
+                )
             self._put(rows)
             for query in self._queries:
                 query.catch_up()
             fresh, self._fresh = self._fresh, []
             rows = []
             for topic, result in fresh:
-                self.results.setdefault(topic, []).append(result)
+                self.results[topic].append(result)
                 came.append(result)
                 if topic in self.codecs:
                     rows.append(self._again(topic, result))
         return came
+
+    def check_read(self, topic: str) -> None:
+        if topic not in self.codecs:
+            read = ", ".join(self.codecs) or "nothing yet: call run first"
+            raise MoldauError(f"The pipeline does not read '{topic}'; it reads {read}")
 
     def place(self, topic: str, partition: int, wanted: int | None) -> int:
         offset = self._next.get((topic, partition), 0) if wanted is None else wanted

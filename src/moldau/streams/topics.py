@@ -66,7 +66,7 @@ class BrokerTopics:
         self._check_connection()
         frame = encoded(output.frame, key=output.key, value=output.value)
         options = {
-            **self._connection,
+            **{name: value for name, value in self._connection.items() if name.lower().startswith("kafka.")},
             **output.options,
             "topic": output.topic,
             "transactionalId": f"{self._name}-{output.query}",
