@@ -187,7 +187,7 @@ def compute_crc(batch: memoryview) -> int:
     return int(_crc32c.crc32c(batch[ATTRIBUTES_AT:]))
 
 
-def seal(batch: bytearray) -> None:
+def seal(batch: bytearray | memoryview) -> None:
     """Write the length and the checksum that fit the rest of the batch."""
     LENGTH_FIELD.pack_into(batch, LENGTH_AT, len(batch) - LENGTH_OVERHEAD)
     CRC.pack_into(batch, CRC_AT, compute_crc(memoryview(batch)))

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from moldau.records.batch import HEADER, HEADER_SIZE, MAGIC, TRANSACTIONAL_BIT, seal
 from moldau.records.compression import compress
 from moldau.spark import kernels
+from moldau.spark.buffers import POOL
 from moldau.spark.errors import MoldauError
 from moldau.spark.write_settings import EncodingSettings
 
@@ -40,7 +41,7 @@ class ProducerIdentity:
 class EncodedBatch:
     topic: str
     partition: int
-    records: bytes
+    records: memoryview
     count: int
 
 
@@ -51,6 +52,16 @@ class _Bytes:
     ends: Any
     valid: Any
     data: Any
+
+
+class _Room:
+    """Memory for the batches of some rows, one behind the other."""
+
+    __slots__ = ("data", "used")
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+        self.used = 0
 
 
 class RowEncoder:
@@ -94,7 +105,9 @@ class RowEncoder:
         sorted_targets = targets[order]
         edges = np.concatenate(([0], np.flatnonzero(np.diff(sorted_targets)) + 1, [count]))
         room = int(key.data.size + value.data.size + kernels.RECORD_OVERHEAD_BYTES * count) + headers[-1]
-        out = np.empty(room, dtype=np.uint8)
+        # Two batches that follow each other are together larger than one may be.
+        batches_max = len(edges) + 2 * room // self._settings.batch_bytes
+        out = _Room(POOL.take(room + HEADER_SIZE * batches_max))
         now = int(time.time() * 1000)
         for first, last in pairwise(edges):
             topic = names[topic_of_row[order[first]]]
@@ -102,7 +115,7 @@ class RowEncoder:
             yield from self._run(order, int(first), int(last), (key, value, headers), out, topic, partition, now)
 
     def _run(
-        self, order: Any, first: int, last: int, columns: Any, out: Any, topic: str, partition: int, now: int
+        self, order: Any, first: int, last: int, columns: Any, out: _Room, topic: str, partition: int, now: int
     ) -> Iterator[EncodedBatch]:
         """The batches of one partition's rows."""
         key, value, headers = columns
@@ -120,20 +133,26 @@ class RowEncoder:
                 value.valid,
                 value.data,
                 *headers[:-1],
-                out,
+                out.data[out.used + HEADER_SIZE :],
                 result,
             )
             count = int(result[kernels.NEXT_INDEX]) - first
-            body = memoryview(out)[: int(result[kernels.BYTES_WRITTEN])]
-            yield EncodedBatch(topic, partition, self._batch(body, count, topic, partition, now), count)
+            batch = self._batch(out, int(result[kernels.BYTES_WRITTEN]), count, topic, partition, now)
+            yield EncodedBatch(topic, partition, batch, count)
             first += count
 
-    def _batch(self, body: memoryview, count: int, topic: str, partition: int, now: int) -> bytes:
+    def _batch(self, out: _Room, size: int, count: int, topic: str, partition: int, now: int) -> memoryview:
+        """The batch whose records stand behind the room for its header; where they are, unless they are packed."""
         settings, identity = self._settings, self._identity
         sequence = self._sequences.get((topic, partition), 0)
         self._sequences[topic, partition] = (sequence + count) & 0x7FFFFFFF
-        packed = compress(settings.codec, body, settings.level) if settings.codec else body
-        batch = bytearray(HEADER_SIZE + len(packed))
+        batch = memoryview(out.data)[out.used : out.used + HEADER_SIZE + size]
+        if settings.codec:
+            packed = compress(settings.codec, batch[HEADER_SIZE:], settings.level)
+            batch = memoryview(bytearray(HEADER_SIZE + len(packed)))
+            batch[HEADER_SIZE:] = packed
+        else:
+            out.used += HEADER_SIZE + size
         attributes = settings.codec | (TRANSACTIONAL_BIT if identity.transactional else 0)
         HEADER.pack_into(
             batch,
@@ -152,9 +171,8 @@ class RowEncoder:
             sequence,
             count,
         )
-        batch[HEADER_SIZE:] = packed
         seal(batch)
-        return bytes(batch)
+        return batch
 
     def _topics(self, rows: pa.Table) -> tuple[list[str], Any]:
         """Names of the topics, and for each row which of them it goes to; the option wins over the column."""
