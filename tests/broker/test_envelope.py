@@ -124,9 +124,7 @@ def test_a_host_without_an_address_is_still_passed_on() -> None:
 
 
 @pytest.mark.parametrize("through_a_broker", [True, False])
-def test_directories_of_a_running_broker_are_cordoned_through_a_broker(
-    node: SimulatedNode, through_a_broker: bool
-) -> None:
+def test_directories_are_cordoned_through_a_broker_only(node: SimulatedNode, through_a_broker: bool) -> None:
     setting = AlterableConfig(name="cordoned.log.dirs", value=node.config.log_dirs[0])
     resource = AlterConfigsResource(resource_type=4, resource_name=str(node.config.node_id), configs=[setting])
     request = IncrementalAlterConfigsRequest(resources=[resource])

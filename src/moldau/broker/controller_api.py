@@ -66,6 +66,9 @@ QUORUM_APIS: Final = (
     ApiKey.FETCH_SNAPSHOT,
 )
 _BROKER: Final = "broker"
+# Operations on a setting.
+_SET: Final = 0
+_APPEND: Final = 2
 
 
 class ControllerApi:
@@ -142,16 +145,16 @@ class ControllerApi:
         return answer
 
     def _refuse_cordons(self, request: IncrementalAlterConfigsRequest) -> None:
-        """Only a broker itself can tell whether it has the directories; one that is down cannot be asked."""
-        brokers = self.services.image.brokers
+        """Only a broker itself can tell whether it has a directory; here, cordons can only be taken away."""
         for resource in request.resources:
-            if resource.resource_type != BROKER_RESOURCE or not resource.resource_name.isdecimal():
+            if resource.resource_type != BROKER_RESOURCE:
                 continue
-            broker = brokers.get(int(resource.resource_name))
-            if broker is None or broker.fenced or all(config.name != CORDONED for config in resource.configs):
-                continue
-            reason = f"{CORDONED} of broker {broker.id}, which is running, must be changed through a broker"
-            raise ApiError(ErrorCode.INVALID_CONFIG, reason)
+            now = self.services.image.config_overrides(BROKER_RESOURCE, resource.resource_name).get(CORDONED)
+            for config in resource.configs:
+                adds = config.name == CORDONED and config.config_operation in (_SET, _APPEND)
+                if adds and not _directories(config.value) <= _directories(now):
+                    reason = f"{CORDONED} must be set through the broker; directly at a controller it can only shrink"
+                    raise ApiError(ErrorCode.INVALID_CONFIG, reason)
 
     # ---- the node's calls
 
@@ -166,3 +169,7 @@ class ControllerApi:
         broker = connection.remembered.get(_BROKER)
         if broker is not None and self._broker_lost is not None:
             self._broker_lost(*broker)
+
+
+def _directories(value: str | None) -> set[str]:
+    return {each.strip() for each in (value or "").split(",") if each.strip()}
