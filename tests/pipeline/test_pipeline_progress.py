@@ -158,6 +158,13 @@ ValueError: not a number
 """
 
 
+def test_plans_are_left_out() -> None:
+    text = (
+        "[UNRESOLVED_COLUMN] A column `x` cannot be resolved. SQLSTATE: 42703; line 1 pos 7;\n'Project ['x]\n+- Range"
+    )
+    assert explain(text).message == "A column `x` cannot be resolved.; line 1 pos 7"
+
+
 @pytest.mark.parametrize(
     ("text", "message", "permanent"),
     [

@@ -19,7 +19,9 @@ from moldau.pipeline.runner import Run, RunSettings
 from moldau.pipeline.supervision import RestartPolicy
 
 PATIENCE = 90.0
-QUICK = RestartPolicy(first_seconds=0.1, longest_seconds=1.0, most_attempts=3)
+# Spark gives a Python process ten seconds to start, which can be too little on a busy machine: then a query is started
+# again, as it should be.
+QUICK = RestartPolicy(first_seconds=0.1, longest_seconds=1.0, most_attempts=20)
 
 
 @dataclass

@@ -48,6 +48,8 @@ _FINAL_CONDITIONS = (
     "INCOMPATIBLE",
     "UNSUPPORTED_",
 )
+# Behind an error in SQL Spark prints the plan as far as it had come.
+_PLAN = re.compile(r";?\n'?[A-Z]\w+ .*|;?\n[:+]- .*", re.DOTALL)
 _LONGEST = 600
 
 
@@ -82,7 +84,8 @@ def explain(error: BaseException | str) -> Failure:
     plain = plain.split("\n\tat ")[0]
     condition = _CONDITION.match(plain)
     # Spark goes on with the query's plan; the first paragraph says what happened.
-    sentence = _CONDITION.sub("", plain).split("\n=== Streaming Query ===")[0].split("\n\n")[0].strip()
+    sentence = _CONDITION.sub("", plain).split("\n=== Streaming Query ===")[0].split("\n\n")[0]
+    sentence = _PLAN.sub("", sentence).strip()
     final = condition is not None and condition[1].startswith(_FINAL_CONDITIONS)
     return Failure(_shortened(sentence or type(error).__name__), final)
 

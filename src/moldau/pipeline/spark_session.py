@@ -107,9 +107,15 @@ def start_spark(settings: SparkSettings) -> Any:
     builder = SparkSession.builder
     for name, value in session_conf(settings).items():
         builder = builder.config(name, value)
+    from moldau.spark.source import register
+
     try:
         with _errors_of_children_to(settings.log_path):
-            return builder.getOrCreate()
+            session = builder.getOrCreate()
+        # Spark would find the format by itself, but asks a Python process for it, which may come too late on a busy
+        # machine; and it does not ask twice.
+        register(session)
+        return session
     except PySparkRuntimeError as error:
         raise PipelineError(f"Spark did not start: {error}", hint=f"Its log is {settings.log_path}.") from None
     except Exception as error:

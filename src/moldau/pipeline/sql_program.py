@@ -49,6 +49,7 @@ _PLACES = {
 }
 # What others have not committed is not there: a program that reads another's result counts it once.
 _COMMITTED = {"kafka.isolation.level": "read_committed"}
+_SPARKS_PLACE_BEHIND = re.compile(r"; line \d+ pos \d+$")
 _SPARKS_PLACE = re.compile(r"(?:line |\(line )(\d+)[, ]")
 
 
@@ -94,7 +95,8 @@ class SqlProgram:
                 # Lines of Spark's message count from the statement's first one.
                 place = _SPARKS_PLACE.search(str(error))
                 line = each.line + (int(place[1]) - 1 if place and isinstance(each, SparkStatement) else 0)
-                raise PipelineError(f"{self.path}, line {line}: {explain(error).message}") from None
+                message = _SPARKS_PLACE_BEHIND.sub("", explain(error).message)
+                raise PipelineError(f"{self.path}, line {line}: {message}") from None
 
     def _run(self, statement: Parsed) -> None:
         if isinstance(statement, Relation):
@@ -145,6 +147,9 @@ class SqlProgram:
         values = decoded(records, relation, self.path.parent)
         columns = ["value.*"] if isinstance(values.schema["value"].dataType, StructType) else ["value"]
         unread = [name for name in UNREAD_COLUMNS if name in values.columns]
+        if unread and relation.is_table:
+            # Nothing to send anywhere, and one column of that name less to tell apart in joins.
+            values, unread = values.where("_error is null"), []
         return values.selectExpr(*columns, *_RECORD, *unread)
 
     def _insert(self, insert: TopicInsert) -> None:
