@@ -102,7 +102,8 @@ def markdown(results: Results, record: dict[str, Any]) -> str:
         f"{record['date'][:10]}: Moldau {versions['moldau']} ({record['commit']}), Apache Kafka {versions['kafka']}; "
         f"{facts['cores']} cores ({facts['processor']}), {facts['memory_gb']} GB, Linux {facts['kernel']}, "
         f"Python {facts['python']}, Java {facts['java']}, librdkafka {versions['librdkafka']}; "
-        f"medians of {record['settings']['rounds']} rounds. How it is measured: [README](README.md).",
+        f"medians of {record['settings']['rounds']} rounds. How it is measured: [README](README.md). "
+        "Many partitions, large topics, many groups: [SCALE](SCALE.md).",
         "",
         "![Moldau relative to Apache Kafka](results.svg)",
         "",

@@ -243,7 +243,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="which parts (default all)")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
-    parser.add_argument("--record", action="store_true", help="keep the figures in history/")
+    parser.add_argument("--record", action="store_true", help="keep the figures in history/ and SCALE.md")
     parser.add_argument("--nice", type=int, default=0, help="niceness of the node and clients, on a busy machine")
     arguments = parser.parse_args()
     compile_moldau()
@@ -282,9 +282,35 @@ def record(findings: Findings) -> None:
             for line in findings.lines
         ],
     }
-    path = Path(__file__).parent / "history" / f"scale-{moment}-{commit}.json"
-    path.parent.mkdir(exist_ok=True)
+    here = Path(__file__).parent
+    (here / "history").mkdir(exist_ok=True)
+    path = here / "history" / f"scale-{moment}-{commit}.json"
     path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    (here / "SCALE.md").write_text(markdown(findings, kept), encoding="utf-8")
+
+
+def markdown(findings: Findings, record: dict[str, Any]) -> str:
+    facts = record["machine"]
+    rows = [
+        (
+            line.title,
+            f"{figure(line.value)} {line.unit}",
+            "" if line.bar is None else f"≤ {figure(line.bar)} {line.unit}",
+            {True: "ok", False: "MISS", None: ""}[line.is_met],
+        )
+        for line in findings.lines
+    ]
+    lines = [
+        "# How Moldau carries size",
+        "",
+        f"{record['date'][:10]}: {record['commit']}; {facts['cores']} cores ({facts['processor']}), "
+        f"{facts['memory_gb']} GB, Linux {facts['kernel']}, Python {facts['python']}. `python -m benchmarks.scale --record` repeats it.",
+        "",
+        "| what | figure | bar | |",
+        "|---|--:|--:|---|",
+        *("| " + " | ".join(row) + " |" for row in rows),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
