@@ -304,7 +304,8 @@ def markdown(findings: Findings, record: dict[str, Any]) -> str:
         "# How Moldau carries size",
         "",
         f"{record['date'][:10]}: {record['commit']}; {facts['cores']} cores ({facts['processor']}), "
-        f"{facts['memory_gb']} GB, Linux {facts['kernel']}, Python {facts['python']}. `python -m benchmarks.scale --record` repeats it.",
+        f"{facts['memory_gb']} GB, Linux {facts['kernel']}, Python {facts['python']}. "
+        "`python -m benchmarks.scale --record` repeats it.",
         "",
         "| what | figure | bar | |",
         "|---|--:|--:|---|",
