@@ -15,7 +15,8 @@ from pathlib import Path
 _OPEN_FILES = Path("/proc/self/fd")
 _QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
-_workers_own: list[socket.socket] = []
+# Descriptors and not sockets: to own one would keep a connection open that others have closed.
+_workers_own: list[int] = []
 _found_by_process = 0
 
 
@@ -27,32 +28,29 @@ def acknowledge_now() -> None:
     if _found_by_process != os.getpid():
         # Before the first connection of our own: whatever is connected now is connected to Spark.
         _found_by_process = os.getpid()
-        _workers_own[:] = _connected_sockets()
+        _workers_own[:] = [each for each in _open_descriptors() if _switch(each, socket.TCP_NODELAY)]
     for each in _workers_own:
-        try:
-            each.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
-        except OSError:
-            continue  # it was closed: then nobody waits
+        _switch(each, _QUICK_ACK)
 
 
-def _connected_sockets() -> list[socket.socket]:
-    found = []
+def _open_descriptors() -> list[int]:
     try:
-        descriptors = [int(each.name) for each in _OPEN_FILES.iterdir()]
+        return [int(each.name) for each in _OPEN_FILES.iterdir()]
     except OSError:
         return []
-    for descriptor in descriptors:
-        try:
-            candidate = socket.socket(fileno=os.dup(descriptor))
-        except OSError:
-            continue  # a file or a pipe
-        try:
-            candidate.getpeername()
-            if candidate.family in (socket.AF_INET, socket.AF_INET6) and candidate.type == socket.SOCK_STREAM:
-                candidate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                found.append(candidate)
-                continue
-        except OSError:
-            pass  # it listens, or its other end is gone
-        candidate.close()
-    return found
+
+
+def _switch(descriptor: int, option: int) -> bool:
+    """Set an option of a TCP connection; False when the descriptor is none, or not any more."""
+    try:
+        connection = socket.socket(fileno=descriptor)
+    except OSError:
+        return False  # a file, a pipe, or closed
+    try:
+        connection.getpeername()
+        connection.setsockopt(socket.IPPROTO_TCP, option, 1)
+    except OSError:
+        return False  # it listens, or is of another kind
+    finally:
+        connection.detach()
+    return True
