@@ -79,8 +79,8 @@ def test_a_killed_run_goes_on_and_counts_everything_once(
     bootstrap = moldau_cluster.bootstrap_servers
     source, target = new_topic(2), new_topic(2)
     produce(bootstrap, source, [(f"k{number}", f"v{number}") for number in range(RECORDS)])
-    (tmp_path / "copy.py").write_text(COPY.format(source=source, target=target))
-    arguments = ("run", "copy.py", "-b", bootstrap, "--master", "local[2]", "--name", f"run-{target}", "-o", "json")
+    (tmp_path / "mirror.py").write_text(COPY.format(source=source, target=target))
+    arguments = ("run", "mirror.py", "-b", bootstrap, "--master", "local[2]", "--name", f"run-{target}", "-o", "json")
     options = ("--interval", "0.2", "--metrics-port", "0")
 
     first = start("first", *arguments, *options)

@@ -40,7 +40,7 @@ def test_the_programs_run_and_the_questions_are_answered(stage: Stage, moldau_cl
         [(user, {"user": user, "page": page, "at": f"2026-01-01T{at}Z"}) for user, page, at in CLICKS],
     )
     produce(stage.bootstrap, "users", [("ada", {"name": "Ada", "country": "NO"})])
-    for name in ("clicks.py", "copy.py", "clicks.sql"):
+    for name in ("clicks.py", "mirror.py", "clicks.sql"):
         outcome = stage.run(stage.program(block(name), name), name=f"docs-{name}")
         assert outcome.code == 0, outcome.words
     assert [key for key, _ in consume(stage.bootstrap, "checkouts")] == ["bob"]

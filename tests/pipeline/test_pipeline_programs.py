@@ -9,6 +9,7 @@ import pytest
 
 from moldau.pipeline.errors import PipelineError
 from moldau.pipeline.programs import ProgramInputs, arguments_for, read_program
+from moldau.pipeline.spark_session import hiding_modules
 from tests.pipeline.world import Stage, consume, produce
 
 pytestmark = pytest.mark.timeout(300)
@@ -162,6 +163,13 @@ def test_a_function_gets_what_its_parameters_name(tmp_path: Path) -> None:
         arguments_for(lambda sesion: None, tmp_path, inputs)
 
 
+def test_files_that_hide_modules_are_noticed(tmp_path: Path) -> None:
+    (tmp_path / "app.py").touch()
+    assert hiding_modules(tmp_path) == []
+    (tmp_path / "copy.py").touch()
+    assert hiding_modules(tmp_path) == ["copy.py"]
+
+
 def test_what_a_file_is_shows_in_its_text(tmp_path: Path) -> None:
     path = tmp_path / "a.py"
     path.write_text("def pipeline(spark): ...\n")
@@ -176,7 +184,7 @@ CREATE STREAM views (user STRING, page STRING, at TIMESTAMP)
   WITH (topic = '{views}', timestamp = 'at', watermark = '1 minute', kafka.client.id = 'sql');
 CREATE TABLE people (name STRING, city STRING) WITH (topic = '{people}');
 
-CREATE TEMPORARY VIEW at_home AS
+CREATE OR REPLACE TEMPORARY VIEW at_home AS
   SELECT views._key, user, page, city, views._headers FROM views JOIN people ON user = people._key WHERE _error IS NULL;
 
 INSERT INTO TOPIC '{homes}' WITH (key = 'user')

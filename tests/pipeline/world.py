@@ -66,6 +66,7 @@ class Stage:
 
         def say(text: str) -> None:
             said.append(text)
+            print(text)
             listen(text)
 
         settings = RunSettings(

@@ -80,7 +80,8 @@ def run_program(program: Program, inputs: ProgramInputs) -> None:
     """Run a program up to its end, which for a script that waits for its queries is theirs."""
     directory = str(program.path.resolve().parent)
     if directory not in sys.path:
-        sys.path.insert(0, directory)
+        # At the end: a file that is called like a module of Python's own must not take its place.
+        sys.path.append(directory)
     name = f"moldau_program_{program.path.stem}" if program.has_entry else "__main__"
     module = types.ModuleType(name)
     module.__file__ = str(program.path)

@@ -24,7 +24,7 @@ from typing import IO, Any
 from moldau.pipeline.errors import PipelineError
 from moldau.pipeline.failures import explain
 from moldau.pipeline.progress import Board
-from moldau.pipeline.spark_session import DEFAULT_MASTER, SparkSettings, check_installed, start_spark
+from moldau.pipeline.spark_session import DEFAULT_MASTER, SparkSettings, check_installed, hiding_modules, start_spark
 from moldau.pipeline.supervision import STOP_SECONDS_MAX, RestartPolicy, Supervisor
 from moldau.spark.errors import MoldauError
 
@@ -164,6 +164,12 @@ class Run:
             program_directory=settings.program.resolve().parent,
         )
         os.environ[BOOTSTRAP_VARIABLE] = settings.options["kafka.bootstrap.servers"]
+        hiding = hiding_modules(settings.program.resolve().parent)
+        if hiding:
+            self._say(
+                f"{', '.join(hiding)} would hide modules of Python's own, so Spark's workers do not look for modules "
+                "in the program's directory. Rename what is in the way if they have to"
+            )
         spark = start_spark(spark_settings)
         self._say(f"Spark {spark.version} on {settings.master}, log in {spark_settings.log_path}")
         if not spark_settings.is_local and self.settings.local_checkpoints is not None:

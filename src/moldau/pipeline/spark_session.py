@@ -132,10 +132,15 @@ def _prepare_environment(settings: SparkSettings) -> None:
     if settings.is_local or "PYSPARK_PYTHON" not in os.environ:
         os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if settings.program_directory is not None:
+    if settings.program_directory is not None and not hiding_modules(settings.program_directory):
         found = os.environ.get("PYTHONPATH")
         own = str(settings.program_directory)
         os.environ["PYTHONPATH"] = f"{own}{os.pathsep}{found}" if found else own
+
+
+def hiding_modules(directory: Path) -> list[str]:
+    """Files of a directory that would be found in place of modules of Python's own if it were searched first."""
+    return sorted(each.name for each in directory.glob("*.py") if each.stem in sys.stdlib_module_names)
 
 
 @contextlib.contextmanager
