@@ -107,10 +107,11 @@ class FetchingClient(Client):
             return None
         if code is not ErrorCode.NONE:
             raise Broken(f"{self.name}: fetching {topic}-{index} from {offset} gives {code.name}")
-        self.world.rules.answered(address.host, (self.topic_ids[topic], index), epoch)
         if data.last_stable_offset > data.high_watermark >= 0:
             raise Broken(f"{topic}-{index} is stable up to {data.last_stable_offset}, committed {data.high_watermark}")
-        return read_answer(data, offset, committed_only=committed_only)
+        values, following = read_answer(data, offset, committed_only=committed_only)
+        self.world.rules.answered(address.host, (self.topic_ids[topic], index), epoch, following)
+        return values, following
 
 
 class Reader(FetchingClient):

@@ -125,8 +125,14 @@ class Rules:
 
     # ---- what clients are told
 
-    def answered(self, host: str, key: PartitionKey, epoch: int) -> None:
-        """Somebody served a reader that counted on that epoch: a leader of it, or one of its followers (KIP-392)."""
+    def answered(self, host: str, key: PartitionKey, epoch: int, up_to: int) -> None:
+        """Somebody gave a reader that counted on that epoch what there is up to an offset: a leader of that epoch, or
+        one of its followers (KIP-392)."""
+        if up_to > self.ledgers[key].next_offset:
+            raise Broken(
+                f"{host} gave a reader of {self.ledgers[key].where} everything up to {up_to}, but only "
+                f"{self.ledgers[key].next_offset} is committed"
+            )
         if (host, key, epoch) not in self._replicas:
             led = self._leaders.get((*key, epoch))
             raise Broken(
