@@ -40,8 +40,8 @@ def struct(**fields: Any) -> Any:
 
 
 HELD = struct(value=TEXT, partition=IntegerType(), offset=LONG)
-# What operators on tables read: the packed key, which side, the packed value (null: deleted), and its place and time.
-CHANGE = struct(key=TEXT, side=IntegerType(), value=TEXT, partition=IntegerType(), offset=LONG, micros=LONG)
+# Operators on tables read changes: the packed key, which side, the packed value (null: deleted), partition, offset and
+# microseconds. Joins give this:
 JOINED = struct(key=TEXT, left=TEXT, right=TEXT, deleted=BooleanType(), micros=LONG)
 
 
@@ -102,7 +102,7 @@ def exists(how: str, left: str | None, right: str | None) -> bool:
 
 
 class TableJoin(StatefulProcessor):
-    """Two tables by their keys. Reads CHANGE, gives JOINED."""
+    """Two tables by their keys. Reads changes, gives JOINED."""
 
     def __init__(self, how: str) -> None:
         self._how = how
