@@ -19,7 +19,7 @@ from tests.spark.world import read_values, settings_for
 
 pytestmark = pytest.mark.timeout(900)
 
-TRIES = 5
+TRIES = 15
 CUSTOMERS = {"c1": {"name": "Ada"}, "c2": {"name": "Bob"}}
 ORDERS = [(f"o{number}", {"customer": f"c{number % 3}", "amount": number}) for number in range(20)]
 
