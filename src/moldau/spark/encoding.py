@@ -24,8 +24,17 @@ from moldau.spark.buffers import POOL
 from moldau.spark.errors import MoldauError
 from moldau.spark.write_settings import EncodingSettings
 
-_NO_BYTES = np.zeros(1, dtype=np.uint8)
-_NO_ENDS = np.zeros(1, dtype=np.int32)
+
+def _read_only(array: Any) -> Any:
+    """The same array, not to be written to. For compiled code that is a type of its own: with all arrays of one type,
+    wherever they come from, it is compiled once."""
+    view = array[:]
+    view.flags.writeable = False
+    return view
+
+
+_NO_BYTES = _read_only(np.zeros(1, dtype=np.uint8))
+_NO_ENDS = _read_only(np.zeros(1, dtype=np.int32))
 
 
 @dataclass(slots=True, frozen=True)
@@ -190,7 +199,10 @@ def key_and_value(rows: pa.Table) -> tuple[_Bytes, _Bytes]:
     if "key" in rows.column_names:
         return _bytes_of(rows.column("key")), value
     count = rows.num_rows
-    return _Bytes(np.zeros(count + 1, dtype=np.int32), np.zeros(count, dtype=np.uint8), _NO_BYTES), value
+    no_keys = _Bytes(
+        _read_only(np.zeros(count + 1, dtype=np.int32)), _read_only(np.zeros(count, dtype=np.uint8)), _NO_BYTES
+    )
+    return no_keys, value
 
 
 def _partition_column(rows: pa.Table, count: int) -> Any:
@@ -205,7 +217,10 @@ def _partition_column(rows: pa.Table, count: int) -> Any:
 
 def _bytes_of(column: Any) -> _Bytes:
     """The buffers of a binary or string column, as one piece that starts at its beginning."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    array = column
+    if isinstance(column, pa.ChunkedArray):
+        # Combining copies, even a single chunk.
+        array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
     if array.type not in (pa.binary(), pa.string()):
@@ -218,7 +233,7 @@ def _bytes_of(column: Any) -> _Bytes:
         valid = array.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8)
     else:
         valid = np.ones(count, dtype=np.uint8)
-    return _Bytes(all_ends, valid, bytes_)
+    return _Bytes(_read_only(all_ends), _read_only(valid), _read_only(bytes_))
 
 
 def _headers_of(rows: pa.Table) -> tuple[Any, ...]:
@@ -231,7 +246,7 @@ def _headers_of(rows: pa.Table) -> tuple[Any, ...]:
         array = pc.fill_null(array, pa.scalar([], array.type))
     entries = array.flatten()
     lengths = pc.list_value_length(array).to_numpy(zero_copy_only=False)
-    ends = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    ends = _read_only(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
     key, value = _bytes_of(entries.field(0)), _bytes_of(entries.field(1))
     if not key.valid.all():
         raise MoldauError("The headers column has a header without a key")

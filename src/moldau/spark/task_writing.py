@@ -120,7 +120,7 @@ def _fingerprint(table: pa.Table) -> int:
 
 
 def _gather(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Rows in pieces of about GATHER_BYTES; no empty ones."""
+    """Rows in pieces of about GATHER_BYTES, each column in one chunk; no empty ones."""
     gathered: list[Any] = []
     size = 0
     for batch in rows:
@@ -129,10 +129,15 @@ def _gather(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         gathered.append(batch)
         size += batch.nbytes
         if size >= GATHER_BYTES:
-            yield pa.Table.from_batches(gathered)
+            yield _together(gathered)
             gathered, size = [], 0
     if gathered:
-        yield pa.Table.from_batches(gathered)
+        yield _together(gathered)
+
+
+def _together(batches: list[Any]) -> pa.Table:
+    table = pa.Table.from_batches(batches)
+    return table if len(batches) == 1 else table.combine_chunks()
 
 
 def _and_then(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
