@@ -136,6 +136,16 @@ def test_producers_survive_restarts_and_truncation() -> None:
     assert append(w, 2, 9) == (4, False)
 
 
+def test_batches_in_former_segments_are_recognised_after_a_clean_restart() -> None:
+    w = World(segment_bytes=100)
+    for sequence in range(4):
+        w.log.append_as_leader(produced(1, sequence), 0)
+    assert len(w.names(".log")) == 4
+    w.reopen()
+    info = w.log.append_as_leader(produced(1, 1), 0)
+    assert (info.first_offset, info.duplicate) == (1, True)
+
+
 def test_the_last_five_batches_are_recognised_after_a_clean_restart() -> None:
     w = world()
     for i in range(7):

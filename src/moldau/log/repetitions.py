@@ -3,7 +3,7 @@
 A producer's latest batches are remembered so that a repeated one is recognised. Kafka's snapshots keep only the very
 last one, so after a clean restart a producer with several batches under way would be told that the first of them is
 out of order, and modern clients write it again under a new epoch: a duplicate. What the snapshot left out is looked up
-in the active segment instead, once for each producer.
+in the log instead, once for each producer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def remember_more(log: PartitionLog, entry: ProducerEntry) -> None:
     if not known:
         return
     first = known[0].first_offset
-    offset = max(log.active_segment.base_offset, log.log_start_offset, first - LOOK_BACK_OFFSETS)
+    offset = max(log.log_start_offset, first - LOOK_BACK_OFFSETS)
     found: list[AppendedBatch] = []
     while offset < first:
         data = log.read(offset, LOOK_BACK_BYTES, max_offset=first).records
