@@ -16,15 +16,11 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 # The first pattern found in "class#test failure" names what the test waits for.
 REASONS = (
-    (r"ShareGroup|ShareFetch|ShareConsumer|ShareAck|SHARE_", "share groups"),
-    (r"StreamsGroup|STREAMS_", "streams groups"),
-    (r"Sasl|Scram|SCRAM|Acl|Authoriz|SecurityDisabled|DelegationToken|CREATE_ACLS", "security"),
-    (r"API keys in ApiVersionsResponse must match|UNSUPPORTED,", "every API of Kafka being served"),
+    (r"Sasl|SASL|Scram|SCRAM|Acl|Authoriz|SecurityDisabled|DelegationToken|CREATE_ACLS", "security"),
+    (r"metric not found", "a metric inside Apache Kafka's own process"),
     (r"Invalid broker logger", "Kafka's own logger names, which do not exist here"),
+    (r"testCannotSendToInternalTopic", "looks for a topic's absence while it is created, and comes too late"),
     (r"Policy|PolicyTest", "policies, which are Java classes"),
-    (r"ConsumerGroup(Heartbeat|Describe)Request|ConsumerProtocolMigration", "details of KIP-848 groups"),
-    (r"OfflinePartition", "a partition whose broker was stopped"),
-    (r"replica|Replica|Reassign|LeaderElection|ISR|Isr|Rack|ended by itself|Bounce", "replicas on several brokers"),
 )
 
 
