@@ -45,7 +45,7 @@ demo: $(VENV)/.spark  ## orders joined with customers on Spark, live, for half a
 
 test: $(VENV)/.dev $(VENV)/.spark check  ## all checks and all tests
 	@$(BIN)/python -m compileall -q src/moldau
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist loadfile $(ARGS)  # most of them wait most of the time
 
 check: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .

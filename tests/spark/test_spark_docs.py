@@ -19,12 +19,12 @@ ORDERS = ["tea", "coffee", "tea"]
 pytestmark = pytest.mark.timeout(600)
 
 
-def test_the_examples_run(spark: Any, moldau_cluster: Cluster, tmp_path: Path) -> None:
+def test_the_examples_run(spark: Any, fresh_moldau_cluster: Cluster, tmp_path: Path) -> None:
     from moldau.spark.task_writing import TaskWriter
 
-    servers = moldau_cluster.bootstrap_servers
+    servers = fresh_moldau_cluster.bootstrap_servers
     for topic in ("orders", "totals", "shouted", "counts"):
-        moldau_cluster.create_topic(topic, 2)
+        fresh_moldau_cluster.create_topic(topic, 2)
     client = settings_for(servers)
     TaskWriter(write_settings(client, "orders"), 0).write_at_least_once(rows(ORDERS, keys=ORDERS))
     examples = EXAMPLE.findall(PAGE.read_text(encoding="utf-8"))
