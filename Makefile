@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 UV := $(BIN)/uv pip install -q --python $(BIN)/python --require-hashes
 CONFORMANCE ?= ../shared/conformance
 
-.PHONY: help setup run demo test check format bench conformance programs lock generate wheel clean
+.PHONY: help setup run demo test proofs check format bench conformance programs lock generate wheel clean
 
 help:  ## show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -45,7 +45,10 @@ demo: $(VENV)/.spark  ## orders joined with customers on Spark, live, for half a
 
 test: $(VENV)/.dev $(VENV)/.spark check  ## all checks and all tests
 	@$(BIN)/python -m compileall -q src/moldau
-	$(BIN)/python -m pytest -n 4 --dist loadfile $(ARGS)  # most of them wait most of the time
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS)
+
+proofs: $(VENV)/.dev $(VENV)/.spark  ## what is too long for every time: pipelines on Spark, killed and started again
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m long tests/pipeline tests/spark tests/streams $(ARGS)
 
 check: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .

@@ -73,6 +73,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
             each.process.wait()
 
 
+@pytest.mark.long
 def test_a_killed_run_goes_on_and_counts_everything_once(
     start: Callable[..., Running], moldau_cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -117,6 +118,7 @@ def metrics_of(running: Running) -> str:
         return str(answer.read().decode())
 
 
+@pytest.mark.long
 def test_sql_as_a_command(moldau_cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path) -> None:
     bootstrap, topic = moldau_cluster.bootstrap_servers, new_topic()
     produce(bootstrap, topic, [("a", {"n": 1}), ("a", {"n": 2})])

@@ -30,6 +30,7 @@ def block(name: str) -> str:
     return found[1]
 
 
+@pytest.mark.long
 def test_the_programs_run_and_the_questions_are_answered(stage: Stage, moldau_cluster: Cluster) -> None:
     outputs = ("checkouts", "clicks-per-minute", "clicks-copy", "clicks-with-country", "clicks-per-page")
     for topic in ("clicks", "users", *outputs):

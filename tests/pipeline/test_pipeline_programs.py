@@ -19,6 +19,7 @@ def values_of(stage: Stage, topic: str) -> list[str]:
     return sorted(value for _, value in consume(stage.bootstrap, topic))
 
 
+@pytest.mark.long
 def test_a_failing_query_is_started_again_and_counts_everything_once(
     stage: Stage, new_topic: Callable[..., str]
 ) -> None:

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.timeout(900)
 needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17")
 
 
+@pytest.mark.long
 @needs_java
 def test_a_pipeline_survives_what_is_killed(tmp_path: Path) -> None:
     report = spark_run.run(4000, 3, seed=8, data_dir=tmp_path, seconds_max=600)
@@ -24,6 +25,7 @@ def test_a_pipeline_survives_what_is_killed(tmp_path: Path) -> None:
     assert report.kills == {spark_run.WORKER: 1, spark_run.DRIVER: 1, spark_run.BROKER: 1}
 
 
+@pytest.mark.long
 @needs_java
 @pytest.mark.slow
 def test_a_spark_cluster_survives_the_loss_of_a_worker(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ TOPICS = ("orders", "orders.dead", "totals", "avro-orders", "proto-orders", "cou
 pytestmark = pytest.mark.timeout(600)
 
 
+@pytest.mark.long
 def test_the_page_runs_as_it_stands(spark: Any, tmp_path: Path) -> None:
     blocks = re.findall(r"^```(python|text)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) > 15

@@ -60,6 +60,7 @@ def all_windows(streams: Streams) -> None:
     unhurried.window(tumbling("10 seconds"), emit="updates").group_by("who").count().to("updates")
 
 
+@pytest.mark.long
 def test_windows(start: Start) -> None:
     driver = start(all_windows)
     driver.feed("events", [event("a", 1), event("a", 4), event("b", 3), event("a", 12)])
@@ -132,6 +133,7 @@ class Watched:
         return by_key(fresh, *(fields or self._fields))
 
 
+@pytest.mark.long
 def test_tables(start: Start) -> None:
     driver = start(customers_and_orders)
     new = Watched(driver, "name", "most")
@@ -225,6 +227,7 @@ def happened(who: str, what: str, second: float) -> Record:
     return record({"who": who, "what": what, "at": moment(at(second))}, key=who, at=at(second))
 
 
+@pytest.mark.long
 def test_streams(start: Start) -> None:
     driver = start(views_and_clicks)
 
