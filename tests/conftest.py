@@ -20,16 +20,9 @@ from tests.clients import java_tools as java  # noqa: E402
 
 # The first test that needs Apache's jars may have to fetch them.
 JAVA_SECONDS_MAX = 900
-# What takes longest begins first, so that at the end nobody waits for it.
-LONGEST = ("pipeline", "spark", "streams", "faults")
-
-
-def _room(item: pytest.Item) -> str:
-    return item.path.relative_to(item.config.rootpath / "tests").parts[0]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: _room(item) not in LONGEST)
     for item in items:
         if item.get_closest_marker("java") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(JAVA_SECONDS_MAX))
