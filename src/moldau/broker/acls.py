@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from moldau.broker.context import Caller
 from moldau.broker.router import Handler
 from moldau.broker.services import BrokerServices
 from moldau.metadata.access import EntryFilter
-from moldau.protocol.api import ApiKey
 from moldau.protocol.generated.wire.describe_acls_request import DescribeAclsRequest
 from moldau.protocol.generated.wire.describe_acls_response import (
     AclDescription,
@@ -17,26 +14,11 @@ from moldau.protocol.generated.wire.describe_acls_response import (
 )
 
 
-class AclHandlers:
-    def __init__(self, services: BrokerServices) -> None:
-        self._services = services
-
-    def handlers(self) -> Mapping[ApiKey, Handler]:
-        return {ApiKey.DESCRIBE_ACLS: self.describe}
-
-    def describe(self, request: DescribeAclsRequest, _caller: Caller) -> DescribeAclsResponse:
-        wanted = EntryFilter(
-            request.resource_type_filter,
-            request.resource_name_filter,
-            request.pattern_type_filter,
-            request.principal_filter,
-            request.host_filter,
-            request.operation,
-            request.permission_type,
-        )
-        wanted.check()
+def describe_acls(services: BrokerServices) -> Handler:
+    def describe(request: DescribeAclsRequest, _caller: Caller) -> DescribeAclsResponse:
+        wanted = EntryFilter.of(request)
         by_resource: dict[tuple[int, str, int], list[AclDescription]] = {}
-        for entry in self._services.image.acls.values():
+        for entry in services.image.acls.values():
             if wanted.means(entry):
                 resource = (entry.resource_type, entry.resource_name, entry.pattern_type)
                 by_resource.setdefault(resource, []).append(
@@ -45,3 +27,5 @@ class AclHandlers:
         return DescribeAclsResponse(
             resources=[DescribeAclsResource(*resource, acls) for resource, acls in by_resource.items()]
         )
+
+    return describe

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from moldau.broker.context import Caller
+from moldau.metadata.access import CLUSTER_NAME
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ApiError, ErrorCode
 
@@ -42,8 +43,6 @@ class ResourceKind(IntEnum):
     DELEGATION_TOKEN = 6
     USER = 7
 
-
-CLUSTER_NAME: Final = "kafka-cluster"
 
 _SUPPORTED: Final[Mapping[ResourceKind, frozenset[Operation]]] = {
     ResourceKind.TOPIC: frozenset(

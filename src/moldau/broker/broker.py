@@ -10,7 +10,6 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from moldau.broker.acls import AclHandlers
 from moldau.broker.auto_creation import TopicAutoCreator
 from moldau.broker.context import ANONYMOUS, ClientConnection
 from moldau.broker.coordinators import CoordinatorLocator, group_runtime
@@ -19,11 +18,11 @@ from moldau.broker.discovery import ApiVersionsHandler, DescribeClusterHandler, 
 from moldau.broker.fetch import FetchHandler
 from moldau.broker.fetch_session import FetchSessionCache
 from moldau.broker.forwarding import Forwarder
-from moldau.broker.no_security import security_handlers
 from moldau.broker.produce import ProduceHandler
 from moldau.broker.produce_errors import ProduceErrors
 from moldau.broker.request_metrics import RequestMetrics
 from moldau.broker.router import Handler, Outcome, Router
+from moldau.broker.security import security_handlers
 from moldau.broker.services import BrokerServices
 from moldau.broker.topic_metadata import TopicMetadataHandlers
 from moldau.broker.topic_names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -94,6 +93,14 @@ class Broker:
         )
 
     def _register(self) -> None:
+        self._serve_records()
+        self._serve_cluster()
+        self._serve_groups()
+        self._serve_transactions()
+        routes = self.router.routes
+        assert all("broker" in API_TABLE[key].listeners for key in routes), "an API in the wrong place"
+
+    def _serve_records(self) -> None:
         services, router = self.services, self.router
         errors = ProduceErrors(services)
         produce = ProduceHandler(
@@ -109,6 +116,12 @@ class Broker:
             ApiKey.SHARE_FETCH, lambda frame, position, caller: self.share_fetches().fetch(frame, position, caller)
         )
         router.serve_family((ApiKey.SHARE_ACKNOWLEDGE,), lambda: self.share_fetches().handlers())
+        router.serve_family((ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DELETE_RECORDS), self._offsets)
+        router.serve_family((ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_PRODUCERS), self._producers)
+
+    def _serve_cluster(self) -> None:
+        """What clients and tools ask about the cluster, and what they change in it."""
+        services, router = self.services, self.router
         router.serve(
             {
                 ApiKey.API_VERSIONS: ApiVersionsHandler(services, lambda: router.routes).handle,
@@ -118,8 +131,6 @@ class Broker:
         router.serve(FindCoordinatorHandler(services, self._departures).handlers())
         router.serve(TopicMetadataHandlers(services, self._creator, self._departures).handlers())
         router.serve(Forwarder(services).handlers())
-        router.serve_family((ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DELETE_RECORDS), self._offsets)
-        router.serve_family((ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_PRODUCERS), self._producers)
         router.serve_family(
             (
                 ApiKey.DESCRIBE_CONFIGS,
@@ -136,9 +147,12 @@ class Broker:
             ),
             self._cluster,
         )
-        if services.guard is not None:
-            router.serve(AclHandlers(services).handlers())
-        router.serve(security_handlers(on_controller=False, has_authorizer=services.guard is not None))
+        router.serve(security_handlers(services, on_controller=False))
+        router.serve_family((ApiKey.DESCRIBE_LOG_DIRS, ApiKey.ALTER_REPLICA_LOG_DIRS), self._log_dirs)
+        router.serve_family((ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY), self._telemetry)
+
+    def _serve_groups(self) -> None:
+        router = self.router
         router.serve_family((ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE), self._group_offsets)
         router.serve_family(
             (
@@ -172,6 +186,18 @@ class Broker:
         )
         router.serve_family(
             (
+                ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+                ApiKey.READ_SHARE_GROUP_STATE,
+                ApiKey.WRITE_SHARE_GROUP_STATE,
+                ApiKey.DELETE_SHARE_GROUP_STATE,
+                ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+            ),
+            lambda: self.share_coordinator().handlers(),
+        )
+
+    def _serve_transactions(self) -> None:
+        self.router.serve_family(
+            (
                 ApiKey.ADD_PARTITIONS_TO_TXN,
                 ApiKey.ADD_OFFSETS_TO_TXN,
                 ApiKey.END_TXN,
@@ -182,19 +208,6 @@ class Broker:
             ),
             lambda: self.transaction_family().handlers(),
         )
-        router.serve_family(
-            (
-                ApiKey.INITIALIZE_SHARE_GROUP_STATE,
-                ApiKey.READ_SHARE_GROUP_STATE,
-                ApiKey.WRITE_SHARE_GROUP_STATE,
-                ApiKey.DELETE_SHARE_GROUP_STATE,
-                ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
-            ),
-            lambda: self.share_coordinator().handlers(),
-        )
-        router.serve_family((ApiKey.DESCRIBE_LOG_DIRS, ApiKey.ALTER_REPLICA_LOG_DIRS), self._log_dirs)
-        router.serve_family((ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY), self._telemetry)
-        assert all("broker" in API_TABLE[key].listeners for key in router.routes), "an API in the wrong place"
 
     def _offsets(self) -> Mapping[ApiKey, Handler]:
         from moldau.broker.offsets import OffsetHandlers

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from moldau.broker.acls import AclHandlers
 from moldau.broker.authorization import Operation, ResourceKind
 from moldau.broker.context import Caller, ClientConnection
 from moldau.broker.discovery import CONTROLLER_ENDPOINT, ApiVersionsHandler, DescribeClusterHandler
 from moldau.broker.envelope import open_envelope
-from moldau.broker.no_security import security_handlers
 from moldau.broker.request_metrics import RequestMetrics
 from moldau.broker.router import Handler, Outcome, Router
+from moldau.broker.security import security_handlers
 from moldau.broker.services import BrokerServices, ControllerChannel
+from moldau.config.alter import AlterOp
 from moldau.controller.configs import CORDONED
 from moldau.metadata.image import BROKER_RESOURCE
 from moldau.ports import Pending
@@ -66,9 +66,6 @@ QUORUM_APIS: Final = (
     ApiKey.FETCH_SNAPSHOT,
 )
 _BROKER: Final = "broker"
-# Operations on a setting.
-_SET: Final = 0
-_APPEND: Final = 2
 
 
 class ControllerApi:
@@ -103,9 +100,7 @@ class ControllerApi:
         router.serve({key: self.decide for key in CONTROLLER_APIS if services.controller.serves(key)})
         router.serve_family((ApiKey.DESCRIBE_CONFIGS,), self._configs)
         router.serve_family((ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,), self._cluster)
-        if services.guard is not None:
-            router.serve(AclHandlers(services).handlers())
-        router.serve(security_handlers(on_controller=True, has_authorizer=services.guard is not None))
+        router.serve(security_handlers(services, on_controller=True))
         router.serve({ApiKey.ENVELOPE: self._open_envelope})
         if quorum is not None:
             router.serve({key: self._quorum_handler(quorum[key]) for key in QUORUM_APIS})
@@ -151,7 +146,7 @@ class ControllerApi:
                 continue
             now = self.services.image.config_overrides(BROKER_RESOURCE, resource.resource_name).get(CORDONED)
             for config in resource.configs:
-                adds = config.name == CORDONED and config.config_operation in (_SET, _APPEND)
+                adds = config.name == CORDONED and config.config_operation in (AlterOp.SET, AlterOp.APPEND)
                 if adds and not _directories(config.value) <= _directories(now):
                     reason = f"{CORDONED} must be set through the broker; directly at a controller it can only shrink"
                     raise ApiError(ErrorCode.INVALID_CONFIG, reason)

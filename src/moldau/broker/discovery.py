@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from moldau.broker.authorization import (
-    CLUSTER_NAME,
     NOT_ASKED,
     Operation,
     ResourceKind,
@@ -21,6 +20,7 @@ from moldau.broker.context import Caller
 from moldau.broker.departures import Departures
 from moldau.broker.router import Handler, Route
 from moldau.broker.services import BrokerServices
+from moldau.metadata.access import CLUSTER_NAME
 from moldau.metadata.features import KRAFT_VERSION, supported_features
 from moldau.metadata.image import CLIENT_METRICS_RESOURCE, ClusterImage
 from moldau.ports import Pending

@@ -17,7 +17,7 @@ from moldau.protocol.generated.metadata.access_control_entry_record import Acces
 from moldau.protocol.generated.metadata.remove_access_control_entry_record import RemoveAccessControlEntryRecord
 from moldau.protocol.generated.wire.create_acls_request import AclCreation, CreateAclsRequest
 from moldau.protocol.generated.wire.create_acls_response import AclCreationResult, CreateAclsResponse
-from moldau.protocol.generated.wire.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest
+from moldau.protocol.generated.wire.delete_acls_request import DeleteAclsRequest
 from moldau.protocol.generated.wire.delete_acls_response import (
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
@@ -60,9 +60,8 @@ def delete_acls(s: Situation, request: DeleteAclsRequest) -> Decision[DeleteAcls
     gone: dict[bytes, None] = {}
     results = []
     for asked in request.filters:
-        wanted = _filter(asked)
         try:
-            wanted.check()
+            wanted = EntryFilter.of(asked)
         except ApiError as error:
             results.append(DeleteAclsFilterResult(error_code=error.code, error_message=error.message))
             continue
@@ -100,18 +99,6 @@ def _entry(creation: AclCreation) -> AccessControlEntry:
         creation.host,
         creation.operation,
         creation.permission_type,
-    )
-
-
-def _filter(asked: DeleteAclsFilter) -> EntryFilter:
-    return EntryFilter(
-        asked.resource_type_filter,
-        asked.resource_name_filter,
-        asked.pattern_type_filter,
-        asked.principal_filter,
-        asked.host_filter,
-        asked.operation,
-        asked.permission_type,
     )
 
 

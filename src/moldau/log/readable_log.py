@@ -256,7 +256,9 @@ class ReadableLog(ABC):
             self._remember(end_offset, segment, end)
             kept: Buffer = memoryview(data)[at:] if at else data
             return FetchData([kept], available, end_offset, segment.base_offset, start + at)
-        cut, next_offset = segment.cut_before(data, start, at, min(at + max_bytes, len(data)))
+        limit = start + min(at + max_bytes, len(data))
+        cut, next_offset = segment.end_of_whole_batches(start + at, limit, data, start)
+        cut -= start
         if cut == at:
             if not min_one_message:
                 return FetchData([], 0, offset, segment.base_offset, start + at)

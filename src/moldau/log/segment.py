@@ -192,36 +192,22 @@ class Segment:
             position += at
         return None
 
-    def cut_before(self, data: Buffer, origin: int, first: int, limit: int) -> tuple[int, int]:
-        """Where to cut what was read so that it ends with a whole batch, and the offset that comes next.
+    def end_of_whole_batches(self, first: int, limit: int, data: Buffer = b"", data_at: int = 0) -> tuple[int, int]:
+        """Where the last whole batch ends that begins at `first` or later and ends by `limit`, and the offset that
+        comes next: -1 when no batch fits.
 
-        `data` was read at position `origin`; `first` is a batch's start in it and `limit` the most that may be kept.
-        Jumps with the index, so at most one index interval is walked. The offset is -1 when no batch fits.
+        Jumps with the index, so at most one index interval is walked. Headers that are not in `data`, which was read
+        at position `data_at`, are read.
         """
         # Begin where a header can still be read, so that the offset there is known.
-        at = max(first, self.offset_index.boundary_before(origin + limit - HEADER_SIZE) - origin)
-        next_offset = -1
-        while at + HEADER_SIZE <= limit:
-            base, length, delta, _, _ = _unpack_place(data, at)
-            if next_offset < 0:
-                next_offset = base
-            if at + length + LENGTH_OVERHEAD > limit:
-                break
-            next_offset = base + delta + 1
-            at += length + LENGTH_OVERHEAD
-        return at, next_offset if at > first else -1
-
-    def end_of_whole_batches(self, first: int, limit: int) -> tuple[int, int]:
-        """As `cut_before`, of what has not been read: only the headers next to `limit` are looked at."""
         at = max(first, self.offset_index.boundary_before(limit - HEADER_SIZE))
         next_offset = -1
-        read_from, data = at, b""
         while at + HEADER_SIZE <= limit:
-            if at - read_from + HEADER_SIZE > len(data):
-                read_from, data = at, self.file.read(at, min(_LOOK_BEYOND, limit - at))
+            if not 0 <= at - data_at <= len(data) - HEADER_SIZE:
+                data_at, data = at, self.file.read(at, min(_LOOK_BEYOND, limit - at))
                 if len(data) < HEADER_SIZE:
                     break
-            base, length, delta, _, _ = _unpack_place(data, at - read_from)
+            base, length, delta, _, _ = _unpack_place(data, at - data_at)
             if next_offset < 0:
                 next_offset = base
             if at + length + LENGTH_OVERHEAD > limit:

@@ -5,13 +5,12 @@ Only facts about single entries; who may do what with all of them together is de
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from moldau.metadata.image import AccessControlEntry
 from moldau.protocol.errors import ApiError, ErrorCode
 
-# Numbers that kinds of resources, operations and permissions share: "not known here" and "whatever it is".
-UNKNOWN: Final = 0
+# "Whatever it is", of kinds of resources, patterns, operations and permissions alike; 0 is "not known".
 ANY: Final = 1
 ALL_OPERATIONS: Final = 2
 LAST_OPERATION: Final = 15
@@ -27,6 +26,18 @@ EVERYTHING: Final = "*"
 NO_ID: Final = bytes(16)
 
 
+class AskedFilter(Protocol):
+    """A filter as DescribeAcls and DeleteAcls carry it."""
+
+    resource_type_filter: int
+    resource_name_filter: str | None
+    pattern_type_filter: int
+    principal_filter: str | None
+    host_filter: str | None
+    operation: int
+    permission_type: int
+
+
 class EntryFilter(NamedTuple):
     """What DescribeAcls and DeleteAcls ask for; None and ANY stand for whatever it is."""
 
@@ -38,7 +49,22 @@ class EntryFilter(NamedTuple):
     operation: int
     permission_type: int
 
-    def check(self) -> None:
+    @classmethod
+    def of(cls, asked: AskedFilter) -> EntryFilter:
+        """What a request asks for; raises unless it means something."""
+        made = cls(
+            asked.resource_type_filter,
+            asked.resource_name_filter,
+            asked.pattern_type_filter,
+            asked.principal_filter,
+            asked.host_filter,
+            asked.operation,
+            asked.permission_type,
+        )
+        made._check()
+        return made
+
+    def _check(self) -> None:
         """Raise unless every part of the filter means something here."""
         for what, value, last in (
             ("resource type", self.resource_type, LAST_RESOURCE),
@@ -88,8 +114,6 @@ def check_entry(entry: AccessControlEntry) -> None:
     elif entry.resource_type == CLUSTER and entry.resource_name != CLUSTER_NAME:
         reason = f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     elif ":" not in entry.principal:
-        reason = (
-            f"Could not parse principal from `{entry.principal}` (no colon is present separating the type and name)"
-        )
+        reason = f"A principal is its type, a colon and its name, which `{entry.principal}` is not"
     if reason is not None:
         raise ApiError(ErrorCode.INVALID_REQUEST, reason)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import resource
 import socket
 from collections.abc import Callable
@@ -19,9 +20,10 @@ from moldau.config.types import ConfigError
 from moldau.log.errors import LogDirFailure
 from moldau.node.assembly import Assembly, World
 from moldau.node.buffers import BufferPool
-from moldau.node.clock import LoopBackground
+from moldau.node.clock import LoopBackground, LoopClock
 from moldau.node.disk import OsDisk
 from moldau.node.http import HttpServer, json_page
+from moldau.node.link_faults import FAULTS_VARIABLE, LinkFaults, ShiftedClock
 from moldau.node.listener import ConnectionCounts, ConnectionLimits, Listener
 from moldau.node.metrics import NodeMetrics
 from moldau.node.peers import Peers
@@ -89,7 +91,7 @@ class Node:
         self._connection_descriptors = max(CONNECTIONS_MIN, soft - open_files - SPARE_DESCRIPTORS)
         background = LoopBackground(loop, lambda error: log.error("background work failed", exc_info=error))
         self._disk = OsDisk(lambda call: _post(loop, call, self._after_event), open_files=open_files)
-        clock = self._peers.begin(loop)
+        clock = self._begin_outside(loop)
         return Assembly(
             self._config,
             World(clock, background, self._disk, self._peers, SystemRandom()),
@@ -97,6 +99,17 @@ class Node:
             after_event=self._after_event,
             reconfigured=self._take_settings,
         )
+
+    def _begin_outside(self, loop: asyncio.AbstractEventLoop) -> LoopClock:
+        """The clock, and the way to other nodes; a test may have its hand in both."""
+        if FAULTS_VARIABLE not in os.environ:
+            self._peers.begin(loop)
+            return LoopClock(loop)
+        clock = ShiftedClock(loop)
+        faults = LinkFaults(clock)
+        self._peers.begin(loop, faults)
+        self._orders = loop.create_task(faults.listen(os.environ[FAULTS_VARIABLE]))
+        return clock
 
     @property
     def broker(self) -> Broker:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, cast
 
-from moldau.node.clock import LoopClock
 from moldau.ports import Address, Unreachable
 from moldau.protocol.api import API_TABLE
 from moldau.protocol.errors import ErrorCode
@@ -37,8 +35,6 @@ BACKOFF_SECONDS_MAX = 0.5
 # An answer larger than this is not one.
 MAX_FRAME_BYTES = 256 << 20
 API_VERSIONS_VERSION = 4
-# Names a Unix socket over which a test breaks this node's links (link_faults.py); not set, there is no such thing.
-FAULTS_VARIABLE = "MOLDAU_TEST_FAULTS"
 
 
 class _Request:
@@ -74,21 +70,13 @@ class Peers:
         self.client_id = client_id
         self.after = after
         self.closed = False
-        # Only in nodes that a test started: what it does to the links.
         self.faults: LinkFaults | None = None
         self._lanes: dict[tuple[Address, str], _Lane] = {}
 
-    def begin(self, loop: asyncio.AbstractEventLoop) -> LoopClock:
-        """Before the first request; gives the clock that this node goes by."""
+    def begin(self, loop: asyncio.AbstractEventLoop, faults: LinkFaults | None = None) -> None:
+        """Before the first request. `faults` is what a test does to the links, in a node that a test started."""
         self.loop = loop
-        if FAULTS_VARIABLE not in os.environ:
-            return LoopClock(loop)
-        from moldau.node.link_faults import LinkFaults, ShiftedClock
-
-        clock = ShiftedClock(loop)
-        self.faults = LinkFaults(clock)
-        self._listening = loop.create_task(self.faults.listen(os.environ[FAULTS_VARIABLE]))
-        return clock
+        self.faults = faults
 
     def send(
         self,
@@ -252,24 +240,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         buffer = self._buffer
-        if not buffer and len(data) >= _LENGTH.size and _LENGTH.unpack_from(data)[0] == len(data) - _LENGTH.size:
-            # One whole answer, as most come.
-            self._take_answer(data[_LENGTH.size :])
-        else:
-            buffer += data
-            self._take_answers(buffer)
-        self._peers.after()
-
-    def _take_answer(self, frame: bytes) -> None:
-        try:
-            if len(frame) < _CORRELATION.size:
-                raise ProtocolError(f"an answer of {len(frame)} bytes")
-            self._answered(frame)
-        except ProtocolError as error:
-            log.warning("a peer's answer cannot be read: %s", error)
-            self.abort()
-
-    def _take_answers(self, buffer: bytearray) -> None:
+        buffer += data
         position = 0
         try:
             while len(buffer) - position >= _LENGTH.size:
@@ -285,6 +256,7 @@ class _Connection(asyncio.Protocol):
             log.warning("a peer's answer cannot be read: %s", error)
             self.abort()
         del buffer[:position]
+        self._peers.after()
 
     # ---- requests and answers
 
