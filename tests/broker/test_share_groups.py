@@ -474,6 +474,17 @@ def test_an_initialisation_that_nobody_finished_is_begun_again(node: SimulatedNo
     assert member.has == {orders: [0, 1, 2, 3]}
 
 
+def test_an_initialisation_is_begun_again_although_the_clock_was_set_back(node: SimulatedNode, orders: bytes) -> None:
+    member = Member(node, "a", "orders")
+    asked: list[Any] = []
+    node.broker.share_persister().initialize = lambda request: asked.append(request) or _never()  # type: ignore[method-assign]
+    member.join()
+    node.clock.set_back(3_600_000)
+    node.clock.advance(31_000)
+    member.beat()
+    assert len(asked) == 2
+
+
 def _never() -> Any:
     from moldau.ports import Pending
 

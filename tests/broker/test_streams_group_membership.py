@@ -301,6 +301,15 @@ def test_assignments_are_not_made_too_often() -> None:
     assert (second.statuses, second.epoch) == ({}, 3)
 
 
+def test_an_assignment_does_not_wait_for_a_time_that_is_still_to_come() -> None:
+    node = started(group_streams_assignment_interval_ms="1000")
+    first, second = (StreamsMember(node, name, stateless("orders")) for name in "ab")
+    first.join()
+    node.clock.set_back(3_600_000)
+    second.join()
+    assert (second.statuses, second.epoch) == ({}, 3)
+
+
 def test_settings_of_a_group(node: SimulatedNode) -> None:
     configure(node, "app", streams_heartbeat_interval_ms="6000", streams_session_timeout_ms="50000")
     first, second = (StreamsMember(node, name, stateful("orders")) for name in "ab")

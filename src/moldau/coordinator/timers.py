@@ -1,10 +1,17 @@
-"""The timers of one shard, by a key of the shard's choosing; all end when the shard is given up."""
+"""The timers of one shard, by a key of the shard's choosing; all end when the shard is given up. And how long ago
+something is that only a record remembers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
 from moldau.ports import Clock, Timer
+
+
+def interval_is_over(since_ms: int, interval_ms: int, now_ms: int) -> bool:
+    """Whether that long has passed since a time of the wall clock, perhaps another node's. A time that is still to come
+    was told by a clock that was wrong or has been set back: nobody waits for it."""
+    return not since_ms <= now_ms < since_ms + interval_ms
 
 
 class ShardTimers:

@@ -36,6 +36,10 @@ class VirtualClock:
     def monotonic_ms(self) -> int:
         return self.monotonic
 
+    def set_back(self, milliseconds: int) -> None:
+        """Somebody sets the wall clock; time itself goes on as before."""
+        self._wall_origin -= milliseconds
+
     def call_later(self, delay_ms: int, run: Callable[[], None]) -> VirtualTimer:
         timer = VirtualTimer()
         self.plan(self.monotonic + delay_ms, run, timer)

@@ -59,6 +59,7 @@ NO_COORDINATOR = frozenset(
     }
 )
 GROUP, TRANSACTION = 0, 1
+NOBODY = -1
 
 
 class Client:
@@ -197,7 +198,11 @@ class Client:
         return sum(1 for name, _ in self._leaders if name == topic)
 
     def forget_leader(self, topic: str, index: int) -> None:
-        self._leaders.pop((topic, index), None)
+        """Look for it again. The epoch is kept, as Kafka's clients do: a broker that is behind must not lead back to a
+        leader of the past, who lacks what its successor has acknowledged."""
+        known = self._leaders.get((topic, index))
+        if known is not None:
+            self._leaders[topic, index] = (NOBODY, known[1])
 
     def coordinator_of(self, kind: int, key: str) -> Script:
         """The address of a coordinator, looked for until there is one."""

@@ -15,6 +15,7 @@ from moldau.coordinator.group.consumer.member import ConsumerMember
 from moldau.coordinator.group.consumer.records import Resolved, target_metadata_record, target_record
 from moldau.coordinator.group.modern.assignment import NOTHING, Assignee, Assignment
 from moldau.coordinator.group.modern.assignors import CONSUMER_ASSIGNORS, assignor_names
+from moldau.coordinator.timers import interval_is_over
 
 if TYPE_CHECKING:
     from moldau.coordinator.group.consumer.groups import ConsumerGroups
@@ -74,7 +75,7 @@ class Targets:
         if group.assignment_time_ms == NO_TIME or not group.members:
             return True
         interval = self._groups.settings(group.group_id).consumer_assignment_interval_ms
-        return self._shard.clock.now_ms() >= group.assignment_time_ms + interval
+        return interval_is_over(group.assignment_time_ms, interval, self._shard.clock.now_ms())
 
     def preferred_assignor(self, members: Iterable[ConsumerMember]) -> str:
         """The assignor that most members ask for, of those this node offers."""

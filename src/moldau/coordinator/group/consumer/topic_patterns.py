@@ -15,6 +15,7 @@ from moldau.coordinator.group.consumer.member import ConsumerMember
 from moldau.coordinator.group.consumer.records import Resolved, regex_record, regex_tombstone
 from moldau.coordinator.group.patterns.automaton import topic_pattern
 from moldau.coordinator.group.patterns.syntax import InvalidPattern
+from moldau.coordinator.timers import interval_is_over
 from moldau.protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
@@ -115,9 +116,9 @@ class TopicPatterns:
         oldest = min(known[regex].timestamp_ms for regex in wanted)
         outdated = any(known[regex].version < self.newest_topics for regex in wanted)
         interval = self._shard.config().integer("group.consumer.regex.refresh.interval.ms")
-        if now > oldest + (SHORTEST_INTERVAL_MS if outdated else interval):
-            return sorted(wanted)
-        return []
+        # Strictly longer ago, as Kafka has it.
+        due = interval_is_over(oldest, (SHORTEST_INTERVAL_MS if outdated else interval) + 1, now)
+        return sorted(wanted) if due else []
 
     def _match(self, regexes: Sequence[str], may_describe: MayDescribe) -> Matching:
         image = self._shard.image

@@ -26,6 +26,7 @@ from moldau.coordinator.group.share.records import (
     target_record,
 )
 from moldau.coordinator.group.share.topics import Partitions
+from moldau.coordinator.timers import interval_is_over
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.generated.wire.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from moldau.protocol.generated.wire.share_group_heartbeat_response import (
@@ -166,7 +167,7 @@ class Heartbeats:
         if self._groups.initialization.assignable(group) and not any(group.targets.values()):
             return True
         interval = self._groups.settings(group.group_id).share_assignment_interval_ms
-        return self._shard.clock.now_ms() >= group.assignment_time_ms + interval
+        return interval_is_over(group.assignment_time_ms, interval, self._shard.clock.now_ms())
 
     def _moved(self, member: ShareMember, epoch: int, target: Assignment, *, changed: bool) -> ShareMember:
         if epoch != member.epoch:

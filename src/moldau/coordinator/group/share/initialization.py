@@ -47,7 +47,7 @@ class Initialization:
 
     def needed(self, group: ShareGroup, names: Collection[str], records: list[CoordinatorRecord]) -> Partitions:
         """The partitions of these topics that have no state yet; that it is asked for is noted down."""
-        now = self._shard.clock.now_ms()
+        now = self._shard.clock.monotonic_ms()
         oldest = now - self._shard.config().integer("group.share.initialize.retry.interval.ms") + 1
         known: Mapping[bytes, TopicPartitions] = {} if group.topics is None else group.topics.known(oldest)
         missing: dict[bytes, TopicPartitions] = {}
@@ -74,7 +74,7 @@ class Initialization:
         group = self._groups.get(group_id)
         if group is None or not partitions:
             return Decision(None)
-        now = self._shard.clock.now_ms()
+        now = self._shard.clock.monotonic_ms()
         topics: dict[bytes, TopicPartitions] = {}
         for topic_id, found in partitions.items():
             topic = self._shard.image.topic_by_id(topic_id)

@@ -58,7 +58,7 @@ class ShareOffsets:
         response: list[AlterShareGroupOffsetsResponseTopic] = []
         begun: dict[bytes, TopicPartitions] = {}
         offsets: dict[bytes, dict[int, int]] = {}
-        now = self._shard.clock.now_ms()
+        now = self._shard.clock.monotonic_ms()
         for asked in topics:
             topic = self._shard.image.topic(asked.topic_name)
             answer = AlterShareGroupOffsetsResponseTopic(topic_name=asked.topic_name)

@@ -78,7 +78,7 @@ class Replays:
         group.assignment_epoch, group.assignment_time_ms = NO_ASSIGNMENT_EPOCH, NO_TIME
 
     def _topics(self, key: Any, value: Any) -> None:
-        self._group(key.group_id).topics = records.topics_of(value, self._shard.clock.now_ms())
+        self._group(key.group_id).topics = records.topics_of(value, self._shard.clock.monotonic_ms())
 
     def _no_topics(self, key: Any, group: ShareGroup) -> None:
         group.topics = None

@@ -17,7 +17,7 @@ Partitions: TypeAlias = Mapping[bytes, frozenset[int]]
 class TopicPartitions(NamedTuple):
     name: str
     partitions: frozenset[int]
-    # When this was noted down, by this node's clock.
+    # When this was noted down, in this node's monotonic time: a wall clock that is set back would hold up a retry.
     since_ms: int
 
 

@@ -17,6 +17,7 @@ from moldau.coordinator.group.streams.records import target_metadata_record, tar
 from moldau.coordinator.group.streams.statuses import Status
 from moldau.coordinator.group.streams.task_assignor import TaskAssignee, Work, assign_tasks
 from moldau.coordinator.group.streams.tasks import NO_TASKS, Tasks
+from moldau.coordinator.timers import interval_is_over
 from moldau.protocol.generated.wire.streams_group_heartbeat_response import Status as WireStatus
 
 if TYPE_CHECKING:
@@ -94,9 +95,9 @@ class Targets:
 
     def _is_due(self, group: StreamsGroup) -> bool:
         interval = self._groups.settings(group.group_id).streams_assignment_interval_ms
-        if group.assignment_time_ms == NO_TIME or not interval:
+        if group.assignment_time_ms == NO_TIME:
             return True
-        return self._shard.clock.now_ms() >= group.assignment_time_ms + interval
+        return interval_is_over(group.assignment_time_ms, interval, self._shard.clock.now_ms())
 
     def _compute(
         self,
