@@ -27,7 +27,7 @@ from moldau.protocol.generated.wire.offset_fetch_request import (
     OffsetFetchRequestTopics,
 )
 from moldau.protocol.generated.wire.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
-from moldau.testing.simulation.client import GROUP, NO_COORDINATOR, TIMEOUT_MS, Script
+from moldau.testing.simulation.client import GROUP, NO_COORDINATOR, Script
 from moldau.testing.simulation.history import Place
 from moldau.testing.simulation.readers import FetchingClient
 
@@ -71,6 +71,12 @@ class GroupMember(OffsetClient):
         self.epoch = -1
         self.owned: list[Place] = []
         self._incarnation = 0
+
+    def own(self, places: list[Place]) -> None:
+        """From now on these are nobody else's in this epoch."""
+        self.owned = places
+        for place in places:
+            self.world.history.owns(self.group, self.epoch, place, self.member_id)
 
     def consume(self) -> Script:
         """Read a little of everything that is owned, and commit; False when the member must join as somebody new."""
@@ -157,9 +163,7 @@ class ClassicMember(GroupMember):
         if synced.error_code != ErrorCode.NONE:
             self._refused(error_code(synced.error_code))
             return False
-        self.owned = [(self.topic, int(each)) for each in bytes(synced.assignment).decode().split(",") if each]
-        for place in self.owned:
-            self.world.history.owns(self.group, self.epoch, place, self.member_id)
+        self.own([(self.topic, int(each)) for each in bytes(synced.assignment).decode().split(",") if each])
         return True
 
     def _assign(self, members: list[str]) -> Script:
@@ -188,34 +192,44 @@ class ClassicMember(GroupMember):
         return code is ErrorCode.NONE
 
 
-class ConsumerMember(GroupMember):
-    def run(self) -> Script:
-        self._become_new()
-        while not self.world.ending:
-            if (yield from self._beat()) and self.epoch > 0 and not (yield from self.consume()):
-                self._become_new()
-            yield from self.sleep(100)
+class HeartbeatMember(GroupMember):
+    """A member that stays one by heartbeats, whose answers also tell it what it has (KIP-848 and its relatives)."""
 
-    def _become_new(self) -> None:
+    HEARTBEAT_VERSION = 1
+
+    def run(self) -> Script:
+        yield from self.prepare()
+        self.become_new()
+        while not self.world.ending:
+            if (yield from self._beat()) and not (yield from self.consume()):
+                self.become_new()
+            yield from self.pause()
+
+    def prepare(self) -> Script:
+        """What is to be done before the first heartbeat."""
+        yield from ()
+
+    def heartbeat(self) -> Any:
+        """The next heartbeat to be sent."""
+        raise NotImplementedError
+
+    def take(self, answer: Any) -> Script:
+        """What a heartbeat was answered with."""
+        raise NotImplementedError
+
+    def pause(self) -> Script:
+        return self.sleep(100)
+
+    def become_new(self) -> None:
+        """Join as somebody whom the group does not know."""
         self._incarnation += 1
         self.member_id = f"{self.name}-{self.life}-{self._incarnation}"
         self.epoch = 0
         self.owned = []
 
     def _beat(self) -> Script:
-        joining = self.epoch == 0
-        owned: dict[bytes, list[int]] = {}
-        for topic, index in self.owned:
-            owned.setdefault(self.topic_ids[topic], []).append(index)
-        request = ConsumerGroupHeartbeatRequest(
-            group_id=self.group,
-            member_id=self.member_id,
-            member_epoch=self.epoch,
-            rebalance_timeout_ms=REBALANCE_MS,
-            subscribed_topic_names=[self.topic] if joining else None,
-            topic_partitions=[TopicPartitions(topic, indexes) for topic, indexes in owned.items()],
-        )
-        answer = yield from self.ask_coordinator(GROUP, self.group, request, 1, timeout_ms=TIMEOUT_MS)
+        """Whether it is a member, as far as it knows."""
+        answer = yield from self.ask_coordinator(GROUP, self.group, self.heartbeat(), self.HEARTBEAT_VERSION)
         if isinstance(answer, Unreachable):
             return False
         code = error_code(answer.error_code)
@@ -223,20 +237,37 @@ class ConsumerMember(GroupMember):
             if code in NO_COORDINATOR:
                 self.forget_coordinator(GROUP, self.group)
             else:
-                self._become_new()
+                self.become_new()
             return False
         self.epoch = answer.member_epoch
-        if answer.assignment is not None:
-            yield from self._take(answer.assignment)
+        yield from self.take(answer)
         return True
 
-    def _take(self, assignment: Any) -> Script:
+    def places_of(self, assignment: Any) -> Script:
+        """The partitions that an answer names by the ids of their topics."""
         yield from self.leader_of(self.topic, 0)
-        self.owned = [
+        return [
             (self.topic_names[each.topic_id], index)
             for each in assignment.topic_partitions
             if each.topic_id in self.topic_names
             for index in each.partitions
         ]
-        for place in self.owned:
-            self.world.history.owns(self.group, self.epoch, place, self.member_id)
+
+
+class ConsumerMember(HeartbeatMember):
+    def heartbeat(self) -> ConsumerGroupHeartbeatRequest:
+        owned: dict[bytes, list[int]] = {}
+        for topic, index in self.owned:
+            owned.setdefault(self.topic_ids[topic], []).append(index)
+        return ConsumerGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            rebalance_timeout_ms=REBALANCE_MS,
+            subscribed_topic_names=[self.topic] if self.epoch == 0 else None,
+            topic_partitions=[TopicPartitions(topic, indexes) for topic, indexes in owned.items()],
+        )
+
+    def take(self, answer: Any) -> Script:
+        if answer.assignment is not None:
+            self.own((yield from self.places_of(answer.assignment)))

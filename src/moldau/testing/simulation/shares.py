@@ -20,7 +20,8 @@ from moldau.protocol.generated.wire.incremental_alter_configs_request import (
 from moldau.protocol.generated.wire.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from moldau.records.batch import iter_batches
 from moldau.records.record import read_records
-from moldau.testing.simulation.client import GROUP, LOOK_AGAIN, NO_COORDINATOR, Client, Script
+from moldau.testing.simulation.client import LOOK_AGAIN, Script
+from moldau.testing.simulation.groups import HeartbeatMember
 from moldau.testing.simulation.history import Place
 
 if TYPE_CHECKING:
@@ -35,37 +36,14 @@ GROUP_RESOURCE = 32
 SET = 0
 
 
-class ShareMember(Client):
+class ShareMember(HeartbeatMember):
     def __init__(self, world: Simulation, name: str, group: str, topic: str) -> None:
-        super().__init__(world, name)
-        self.group = group
-        self.topic = topic
-        self.member_id = ""
-        self.epoch = 0
-        self.owned: list[Place] = []
+        super().__init__(world, name, group, topic)
         # The next epoch of the session with each broker.
         self._sessions: dict[Address, int] = {}
-        self._incarnation = 0
         self._is_sure = False
 
-    def run(self) -> Script:
-        yield from self._read_from_the_beginning()
-        self._become_new()
-        while not self.world.ending:
-            if (yield from self._beat()):
-                for place in list(self.owned):
-                    yield from self._consume(place)
-            yield from self.sleep(20 + int(self.random.random() * 60))
-
-    def _become_new(self) -> None:
-        self._incarnation += 1
-        self.member_id = f"{self.name}-{self.life}-{self._incarnation}"
-        self.epoch = 0
-        self.owned = []
-        self._is_sure = False
-        self._sessions.clear()
-
-    def _read_from_the_beginning(self) -> Script:
+    def prepare(self) -> Script:
         """A share group begins where its topics end, unless it is told otherwise before it begins."""
         config = AlterableConfig("share.auto.offset.reset", SET, "earliest")
         request = IncrementalAlterConfigsRequest(resources=[AlterConfigsResource(GROUP_RESOURCE, self.group, [config])])
@@ -75,40 +53,36 @@ class ShareMember(Client):
                 return
             yield from self.rest()
 
+    def become_new(self) -> None:
+        super().become_new()
+        self._is_sure = False
+        self._sessions.clear()
+
     # ---- the group
 
-    def _beat(self) -> Script:
-        request = ShareGroupHeartbeatRequest(
-            group_id=self.group,
-            member_id=self.member_id,
-            member_epoch=self.epoch,
-            # Who does not know what became of the last heartbeat says everything again, and is told everything again.
-            subscribed_topic_names=None if self._is_sure else [self.topic],
-        )
+    def pause(self) -> Script:
+        return self.sleep(20 + int(self.random.random() * 60))
+
+    def heartbeat(self) -> ShareGroupHeartbeatRequest:
+        # Who does not know what became of the last heartbeat says everything again, and is told everything again.
+        names = None if self._is_sure else [self.topic]
         self._is_sure = False
-        answer = yield from self.ask_coordinator(GROUP, self.group, request, 1)
-        if isinstance(answer, Unreachable):
-            return False
-        code = error_code(answer.error_code)
-        if code is not ErrorCode.NONE:
-            if code in NO_COORDINATOR:
-                self.forget_coordinator(GROUP, self.group)
-            else:
-                self._become_new()
-            return False
+        return ShareGroupHeartbeatRequest(
+            group_id=self.group, member_id=self.member_id, member_epoch=self.epoch, subscribed_topic_names=names
+        )
+
+    def take(self, answer: Any) -> Script:
         self._is_sure = True
-        self.epoch = answer.member_epoch
         if answer.assignment is not None:
-            yield from self.leader_of(self.topic, 0)
-            self.owned = [
-                (self.topic_names[each.topic_id], index)
-                for each in answer.assignment.topic_partitions
-                if each.topic_id in self.topic_names
-                for index in each.partitions
-            ]
-        return True
+            # Several members may have the same partition.
+            self.owned = yield from self.places_of(answer.assignment)
 
     # ---- records
+
+    def consume(self) -> Script:
+        for place in list(self.owned):
+            yield from self._consume(place)
+        return True
 
     def _consume(self, place: Place) -> Script:
         """Take a few records, and say what became of them."""
