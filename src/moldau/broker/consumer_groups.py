@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from moldau.broker.authorization import Operation, ResourceKind, authorized_operations
+from moldau.broker.authorization import Operation, ResourceKind
 from moldau.broker.context import Caller
-from moldau.broker.gathering import after, gather
+from moldau.broker.group_descriptions import GroupDescriptions
 from moldau.broker.router import Handler
 from moldau.broker.services import BrokerServices
 from moldau.coordinator.group.consumer.heartbeats import Beat
 from moldau.coordinator.group.consumer.member import AWAY, JOINING, LEFT
 from moldau.coordinator.group.modern.assignors import assignor_names
 from moldau.metadata.features import GROUP_VERSION
-from moldau.ports import Pending
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.generated.wire.consumer_group_describe_request import ConsumerGroupDescribeRequest
@@ -44,6 +43,14 @@ class ConsumerGroupHandlers:
     def __init__(self, services: BrokerServices, runtime: CoordinatorRuntime[GroupShard]) -> None:
         self._services = services
         self._runtime = runtime
+        self._descriptions = GroupDescriptions(
+            services,
+            runtime,
+            blank=DescribedGroup,
+            look_up=lambda shard, group_id: shard.consumer.describe(group_id),
+            topics=_topics_in,
+            hidden="The group has described topic(s) that the client is not authorized to describe.",
+        )
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         return {
@@ -107,55 +114,13 @@ class ConsumerGroupHandlers:
 
     def describe(self, request: ConsumerGroupDescribeRequest, caller: Caller) -> object:
         if not self._enabled:
-            refused = [DescribedGroup(ErrorCode.UNSUPPORTED_VERSION, group_id=each) for each in request.group_ids]
+            refused = [self._descriptions.refused(each, ErrorCode.UNSUPPORTED_VERSION) for each in request.group_ids]
             return ConsumerGroupDescribeResponse(groups=refused)
-        parts = [self._describe_one(group_id, caller) for group_id in request.group_ids]
-
-        def finished(groups: list[DescribedGroup]) -> ConsumerGroupDescribeResponse:
-            if request.include_authorized_operations:
-                for group in groups:
-                    if not group.error_code:
-                        group.authorized_operations = authorized_operations(
-                            self._services.guard, caller, ResourceKind.GROUP, group.group_id
-                        )
-            return ConsumerGroupDescribeResponse(groups=[self._seen(group, caller) for group in groups])
-
-        return gather(parts, finished)
-
-    def _describe_one(self, group_id: str, caller: Caller) -> DescribedGroup | Pending[DescribedGroup]:
-        guard = self._services.guard
-        if guard is not None and not guard.allows(caller, Operation.DESCRIBE, ResourceKind.GROUP, group_id):
-            return DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        if not group_id:
-            return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
-        try:
-            host = self._runtime.host_of(group_id)
-        except ApiError as error:
-            return DescribedGroup(group_id=group_id, error_code=error.code)
-        found = self._runtime.read(host, lambda shard: shard.consumer.describe(group_id))
-        return after(
-            found,
-            lambda group: (
-                DescribedGroup(group_id=group_id, error_code=group.code) if isinstance(group, ApiError) else group
-            ),
-        )
-
-    def _seen(self, group: DescribedGroup, caller: Caller) -> DescribedGroup:
-        """A group that reads a topic the caller must not know of is not shown at all."""
-        if self._services.guard is None:
-            return group
-        topics = {
-            topic.topic_name
-            for member in group.members
-            for assignment in (member.assignment, member.target_assignment)
-            for topic in assignment.topic_partitions
-        }
-        if all(self._may_describe(topic, caller) for topic in topics):
-            return group
-        return DescribedGroup(
-            group_id=group.group_id,
-            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            error_message="The group has described topic(s) that the client is not authorized to describe.",
+        return self._descriptions.describe(
+            request.group_ids,
+            caller,
+            lambda groups: ConsumerGroupDescribeResponse(groups=groups),
+            with_operations=request.include_authorized_operations,
         )
 
 
@@ -166,3 +131,12 @@ def _check_not_blank(name: str, value: str | None) -> None:
 
 def _invalid(message: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _topics_in(group: DescribedGroup) -> set[str]:
+    return {
+        topic.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    }

@@ -9,9 +9,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from moldau.broker.authorization import Operation, ResourceKind, authorized_operations
+from moldau.broker.authorization import Operation, ResourceKind
 from moldau.broker.context import Caller
 from moldau.broker.gathering import after, chain, gather
+from moldau.broker.group_descriptions import GroupDescriptions
 from moldau.broker.router import Handler
 from moldau.broker.services import BrokerServices
 from moldau.coordinator.decision import Decision
@@ -160,6 +161,14 @@ class ShareGroupHandlers:
     ) -> None:
         self._services = services
         self._runtime = runtime
+        self._descriptions = GroupDescriptions(
+            services,
+            runtime,
+            blank=DescribedGroup,
+            look_up=lambda shard, group_id: shard.share.describe(group_id),
+            topics=_topics_in,
+            hidden="The group has described topic(s) that the client is not authorized to describe.",
+        )
         self._states = states
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
@@ -205,48 +214,11 @@ class ShareGroupHandlers:
     def describe(self, request: ShareGroupDescribeRequest, caller: Caller) -> object:
         if not share_groups_enabled(self._services):
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
-        parts = [self._describe_one(group_id, caller) for group_id in request.group_ids]
-
-        def finished(groups: list[DescribedGroup]) -> ShareGroupDescribeResponse:
-            if request.include_authorized_operations:
-                for group in groups:
-                    if not group.error_code:
-                        group.authorized_operations = authorized_operations(
-                            self._services.guard, caller, ResourceKind.GROUP, group.group_id
-                        )
-            return ShareGroupDescribeResponse(groups=[self._seen(group, caller) for group in groups])
-
-        return gather(parts, finished)
-
-    def _describe_one(self, group_id: str, caller: Caller) -> DescribedGroup | Pending[DescribedGroup]:
-        guard = self._services.guard
-        if guard is not None and not guard.allows(caller, Operation.DESCRIBE, ResourceKind.GROUP, group_id):
-            return DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        if not group_id:
-            return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
-        try:
-            host = self._runtime.host_of(group_id)
-        except ApiError as error:
-            return DescribedGroup(group_id=group_id, error_code=error.code)
-        found = self._runtime.read(host, lambda shard: shard.share.describe(group_id))
-        return after(
-            found,
-            lambda group: (
-                DescribedGroup(group_id=group_id, error_code=group.code) if isinstance(group, ApiError) else group
-            ),
-        )
-
-    def _seen(self, group: DescribedGroup, caller: Caller) -> DescribedGroup:
-        """A group that reads a topic the caller must not know of is not shown at all."""
-        if self._services.guard is None:
-            return group
-        topics = {topic.topic_name for member in group.members for topic in member.assignment.topic_partitions}
-        if all(self._may_describe(topic, caller) for topic in topics):
-            return group
-        return DescribedGroup(
-            group_id=group.group_id,
-            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            error_message="The group has described topic(s) that the client is not authorized to describe.",
+        return self._descriptions.describe(
+            request.group_ids,
+            caller,
+            lambda groups: ShareGroupDescribeResponse(groups=groups),
+            with_operations=request.include_authorized_operations,
         )
 
 
@@ -263,3 +235,7 @@ def _check(request: ShareGroupHeartbeatRequest) -> None:
             raise ApiError(ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request.")
     elif request.member_epoch < LEFT:
         raise ApiError(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")
+
+
+def _topics_in(group: DescribedGroup) -> set[str]:
+    return {topic.topic_name for member in group.members for topic in member.assignment.topic_partitions}

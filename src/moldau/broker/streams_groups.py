@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from moldau.broker.authorization import Operation, ResourceKind, authorized_operations
+from moldau.broker.authorization import Operation, ResourceKind
 from moldau.broker.context import Caller
-from moldau.broker.gathering import after, gather
+from moldau.broker.gathering import after
+from moldau.broker.group_descriptions import GroupDescriptions
 from moldau.broker.router import Handler
 from moldau.broker.services import BrokerServices
 from moldau.broker.streams_topics import StreamsTopics
@@ -23,7 +24,6 @@ from moldau.coordinator.group.streams.member import AWAY, JOINING
 from moldau.coordinator.group.streams.statuses import Status
 from moldau.metadata.features import STREAMS_VERSION
 from moldau.metadata.image import GROUP_RESOURCE
-from moldau.ports import Pending
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import MESSAGES, ApiError, ErrorCode
 from moldau.protocol.generated.wire.create_topics_request import CreatableTopic
@@ -50,6 +50,14 @@ class StreamsGroupHandlers:
     def __init__(self, services: BrokerServices, runtime: CoordinatorRuntime[GroupShard]) -> None:
         self._services = services
         self._runtime = runtime
+        self._descriptions = GroupDescriptions(
+            services,
+            runtime,
+            blank=DescribedGroup,
+            look_up=lambda shard, group_id: shard.streams.describe(group_id),
+            topics=_topics_described,
+            hidden="The described group uses topics that the client is not authorized to describe.",
+        )
         self._topics = StreamsTopics(services)
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
@@ -139,50 +147,13 @@ class StreamsGroupHandlers:
 
     def describe(self, request: StreamsGroupDescribeRequest, caller: Caller) -> object:
         if not self._enabled:
-            refused = [DescribedGroup(ErrorCode.UNSUPPORTED_VERSION, group_id=each) for each in request.group_ids]
+            refused = [self._descriptions.refused(each, ErrorCode.UNSUPPORTED_VERSION) for each in request.group_ids]
             return StreamsGroupDescribeResponse(groups=refused)
-        parts = [self._describe_one(group_id, caller) for group_id in request.group_ids]
-
-        def finished(groups: list[DescribedGroup]) -> StreamsGroupDescribeResponse:
-            if request.include_authorized_operations:
-                for group in groups:
-                    if not group.error_code:
-                        group.authorized_operations = authorized_operations(
-                            self._services.guard, caller, ResourceKind.GROUP, group.group_id
-                        )
-            return StreamsGroupDescribeResponse(groups=[self._seen(group, caller) for group in groups])
-
-        return gather(parts, finished)
-
-    def _describe_one(self, group_id: str, caller: Caller) -> DescribedGroup | Pending[DescribedGroup]:
-        guard = self._services.guard
-        if guard is not None and not guard.allows(caller, Operation.DESCRIBE, ResourceKind.GROUP, group_id):
-            return DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        if not group_id:
-            return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
-        try:
-            host = self._runtime.host_of(group_id)
-        except ApiError as error:
-            return DescribedGroup(group_id=group_id, error_code=error.code)
-        found = self._runtime.read(host, lambda shard: shard.streams.describe(group_id))
-        return after(
-            found,
-            lambda group: (
-                DescribedGroup(group_id=group_id, error_code=group.code) if isinstance(group, ApiError) else group
-            ),
-        )
-
-    def _seen(self, group: DescribedGroup, caller: Caller) -> DescribedGroup:
-        """A group that uses a topic the caller must not know of is not shown at all."""
-        if self._services.guard is None or group.topology is None:
-            return group
-        topics = set(_topics_of(group.topology.subtopologies or ()))
-        if all(self._may(Operation.DESCRIBE, topic, caller) for topic in topics):
-            return group
-        return DescribedGroup(
-            group_id=group.group_id,
-            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            error_message="The described group uses topics that the client is not authorized to describe.",
+        return self._descriptions.describe(
+            request.group_ids,
+            caller,
+            lambda groups: StreamsGroupDescribeResponse(groups=groups),
+            with_operations=request.include_authorized_operations,
         )
 
 
@@ -267,3 +238,7 @@ def _check_joining(request: StreamsGroupHeartbeatRequest) -> None:
 
 def _invalid(message: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _topics_described(group: DescribedGroup) -> set[str]:
+    return set() if group.topology is None else set(_topics_of(group.topology.subtopologies or ()))

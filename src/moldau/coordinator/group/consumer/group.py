@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from moldau.coordinator.decision import CoordinatorRecord
@@ -23,8 +22,9 @@ from moldau.coordinator.group.consumer.records import (
     target_metadata_tombstone,
     target_tombstone,
 )
-from moldau.coordinator.group.group import CommitCheck, Group, GroupType
+from moldau.coordinator.group.group import CommitCheck, GroupType
 from moldau.coordinator.group.modern.assignment import NOTHING, Assignment
+from moldau.coordinator.group.modern.group import EpochGroup, EpochGroupState
 from moldau.protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
@@ -33,49 +33,24 @@ if TYPE_CHECKING:
 PROTOCOL_TYPE: Final = "consumer"
 # The oldest OffsetCommit that knows of member epochs.
 _EPOCH_COMMITS_SINCE: Final = 9
-# No assignment has been computed yet.
-NO_TIME: Final = 0
 
 
-class ConsumerGroupState(Enum):
-    """The values are Kafka's own names."""
-
-    EMPTY = "Empty"
-    ASSIGNING = "Assigning"
-    RECONCILING = "Reconciling"
-    STABLE = "Stable"
-
-
-class ConsumerGroup(Group):
+class ConsumerGroup(EpochGroup[ConsumerMember, Assignment]):
     __slots__ = (
         "_names",
-        "_state",
-        "assignment_epoch",
-        "assignment_time_ms",
         "classic_count",
-        "epoch",
-        "fresh_since_epoch",
         "has_partition_metadata",
-        "members",
-        "metadata_hash",
         "owners",
         "regex_counts",
         "regexes",
         "static_members",
-        "targets",
     )
 
     type = GroupType.CONSUMER
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
-        self.epoch = 1
-        self.metadata_hash = 0
-        self.assignment_epoch = 1
-        self.assignment_time_ms = NO_TIME
-        self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
-        self.targets: dict[str, Assignment] = {}
         # Who has each partition, or has still to give it up.
         self.owners: dict[bytes, dict[int, str]] = {}
         self.regexes: dict[str, Resolved] = {}
@@ -85,55 +60,18 @@ class ConsumerGroup(Group):
         self.classic_count = 0
         # Whether an older release has left a record behind that nobody needs any more.
         self.has_partition_metadata = False
-        # The epoch in which the topics were last looked at; None when they may have changed since.
-        self.fresh_since_epoch: int | None = None
-        self._state: ConsumerGroupState | None = None
 
     # ---- state
 
-    @property
-    def state(self) -> ConsumerGroupState:
-        state = self._state
-        if state is None:
-            state = self._state = self._compute_state()
-        return state
-
-    def _compute_state(self) -> ConsumerGroupState:
+    def _compute_state(self) -> EpochGroupState:
         if not self.members:
-            return ConsumerGroupState.EMPTY
+            return EpochGroupState.EMPTY
         if self.epoch > self.assignment_epoch:
-            return ConsumerGroupState.ASSIGNING
+            return EpochGroupState.ASSIGNING
         epoch = self.assignment_epoch
         if all(member.is_reconciled_to(epoch) for member in self.members.values()):
-            return ConsumerGroupState.STABLE
-        return ConsumerGroupState.RECONCILING
-
-    @property
-    def state_name(self) -> str:
-        return self.state.value
-
-    @property
-    def listed_protocol_type(self) -> str:
-        return PROTOCOL_TYPE
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether the topics must be looked at again. A decision that could not be written does not count."""
-        return self.fresh_since_epoch is None or self.epoch < self.fresh_since_epoch
-
-    def set_epoch(self, epoch: int, metadata_hash: int) -> None:
-        self.epoch = epoch
-        self.metadata_hash = metadata_hash
-        self._state = None
-
-    def set_assignment_epoch(self, epoch: int, time_ms: int) -> None:
-        self.assignment_epoch = epoch
-        self.assignment_time_ms = time_ms
-        self._state = None
+            return EpochGroupState.STABLE
+        return EpochGroupState.RECONCILING
 
     # ---- members
 
@@ -187,12 +125,6 @@ class ConsumerGroup(Group):
     def is_owned(self, topic_id: bytes, partition: int) -> bool:
         owners = self.owners.get(topic_id)
         return owners is not None and partition in owners
-
-    def member(self, member_id: str) -> ConsumerMember:
-        member = self.members.get(member_id)
-        if member is None:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
-        return member
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         member_id = None if instance_id is None else self.static_members.get(instance_id)
@@ -281,10 +213,6 @@ class ConsumerGroup(Group):
 
     def check_offset_delete(self) -> None:
         return
-
-    def check_delete(self) -> None:
-        if self.members:
-            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
 
     def offset_age_from(self) -> Callable[[CommittedOffset], int] | None:
         return lambda offset: offset.commit_timestamp

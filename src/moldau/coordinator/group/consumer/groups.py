@@ -19,8 +19,9 @@ from moldau.coordinator.group.consumer.subscriptions import Subscriptions
 from moldau.coordinator.group.consumer.targets import Targets
 from moldau.coordinator.group.consumer.timeouts import Timeouts
 from moldau.coordinator.group.consumer.topic_patterns import TopicPatterns
+from moldau.coordinator.group.modern.groups import EpochGroups
 from moldau.metadata.image import GROUP_RESOURCE
-from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.errors import ApiError
 from moldau.protocol.generated.wire.consumer_group_describe_response import DescribedGroup
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from moldau.metadata.image import ClusterImage
 
 
-class ConsumerGroups:
+class ConsumerGroups(EpochGroups[ConsumerGroup]):
     def __init__(self, shard: GroupShard) -> None:
-        self._shard = shard
+        super().__init__(shard, ConsumerGroup)
         self.replays = Replays(shard, self)
         self.timeouts = Timeouts(shard, self)
         self.patterns = TopicPatterns(shard, self)
@@ -50,16 +51,6 @@ class ConsumerGroups:
 
     # ---- finding
 
-    def get(self, group_id: str) -> ConsumerGroup | None:
-        group = self._shard.groups.get(group_id)
-        return group if isinstance(group, ConsumerGroup) else None
-
-    def find(self, group_id: str) -> ConsumerGroup:
-        group = self._shard.group(group_id)
-        if not isinstance(group, ConsumerGroup):
-            raise _not_a_consumer_group(group_id)
-        return group
-
     def open(self, group_id: str, create: bool, records: list[CoordinatorRecord]) -> ConsumerGroup:
         """The group of a heartbeat. A member that joins may make one, or make one of a classic group."""
         group = self._shard.groups.get(group_id)
@@ -67,24 +58,22 @@ class ConsumerGroups:
             return group
         if group is None:
             if not create:
-                raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+                raise self._does_not_exist(group_id)
             return ConsumerGroup(group_id)
         if create and isinstance(group, ClassicGroup):
             if group.is_empty:
                 records += group.tombstones()
                 return ConsumerGroup(group_id)
             return self.migration.upgrade(group, records)
-        raise _not_a_consumer_group(group_id)
+        raise self._is_another_kind(group_id)
 
     def forget(self, group: ConsumerGroup) -> None:
-        """Remove a group from memory, with everything that was to happen to it."""
-        if self._shard.groups.get(group.group_id) is group:
-            del self._shard.groups[group.group_id]
-        for member_id in group.members:
-            self.timeouts.forget(group.group_id, member_id)
+        super().forget(group)
         self._shard.host.timers.cancel(("regex", group.group_id))
         self._changed_at.pop(group.group_id, None)
-        self.forget_settings(group.group_id)
+
+    def _forget_member(self, group_id: str, member_id: str) -> None:
+        self.timeouts.forget(group_id, member_id)
 
     # ---- what the parts share
 
@@ -127,11 +116,10 @@ class ConsumerGroups:
 
     def loaded(self) -> None:
         self.patterns.newest_topics = self._shard.image.offset
-        for group in self._shard.groups.values():
-            if isinstance(group, ConsumerGroup):
-                for member in group.members.values():
-                    self.timeouts.alive(group.group_id, member)
-                    self.timeouts.watch_revocation(group.group_id, member)
+        for group in self.all():
+            for member in group.members.values():
+                self.timeouts.alive(group.group_id, member)
+                self.timeouts.watch_revocation(group.group_id, member)
 
     def image_published(self, delta: ImageDelta, image: ClusterImage) -> None:
         for kind, name in delta.configs:
@@ -139,19 +127,8 @@ class ConsumerGroups:
                 self._settings.pop(name, None)
         if delta.created_topics:
             self.patterns.newest_topics = image.offset
-        names = {topic.name for topic in delta.deleted_topics.values()}
-        for topic_id in delta.changed_partitions:
-            topic = image.topic_by_id(topic_id)
-            if topic is not None:
-                names.add(topic.name)
-        if not names:
-            return
+        super().image_published(delta, image)
+
+    def _topics_changed(self, names: set[str]) -> None:
         for name in names:
             self.subscriptions.hashes.forget(name)
-        for group in self._shard.groups.values():
-            if isinstance(group, ConsumerGroup) and group.reads_any(names):
-                group.fresh_since_epoch = None
-
-
-def _not_a_consumer_group(group_id: str) -> ApiError:
-    return ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from moldau.coordinator.decision import CoordinatorRecord, Decision
-from moldau.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
+from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import AWAY, JOINING, LEFT, ConsumerMember, Owned
 from moldau.coordinator.group.consumer.records import current_record, member_record, removal, target_record
 from moldau.coordinator.group.consumer.topic_patterns import MayDescribe
+from moldau.coordinator.group.modern.group import EpochGroupState
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.generated.wire.consumer_group_heartbeat_request import (
     ConsumerGroupHeartbeatRequest,
@@ -153,7 +154,7 @@ class Heartbeats:
             # It comes back by itself as soon as it has taken over what it got.
             return usual
         # For a while after a change, others are likely to come (or to go) as well.
-        moving = group.state is not ConsumerGroupState.STABLE or self._groups.has_changed_within(group.group_id, usual)
+        moving = group.state is not EpochGroupState.STABLE or self._groups.has_changed_within(group.group_id, usual)
         return quick if moving else usual
 
 

@@ -20,7 +20,7 @@ from moldau.coordinator.group.consumer.embedded_protocol import (
     read_subscription,
     write_assignment,
 )
-from moldau.coordinator.group.consumer.group import NO_TIME, PROTOCOL_TYPE, ConsumerGroup
+from moldau.coordinator.group.consumer.group import PROTOCOL_TYPE, ConsumerGroup
 from moldau.coordinator.group.consumer.member import ClassicSide, ConsumerMember
 from moldau.coordinator.group.consumer.records import (
     current_record,
@@ -30,6 +30,7 @@ from moldau.coordinator.group.consumer.records import (
     target_record,
 )
 from moldau.coordinator.group.modern.assignment import NOTHING, Assignment
+from moldau.coordinator.group.modern.group import NO_TIME
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.generated.wire.join_group_response import JoinGroupResponse
 from moldau.protocol.generated.wire.sync_group_response import SyncGroupResponse

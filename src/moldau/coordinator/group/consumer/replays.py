@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from moldau.coordinator.decision import Transaction
 from moldau.coordinator.group.consumer import records
-from moldau.coordinator.group.consumer.group import NO_TIME, ConsumerGroup
+from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import LEFT, OWNS_NOTHING, ConsumerMember
-from moldau.protocol.coordinator_records import decode_key, decode_value
-
-if TYPE_CHECKING:
-    from moldau.coordinator.group.consumer.groups import ConsumerGroups
-    from moldau.coordinator.group.shard import GroupShard
-
-log = logging.getLogger("moldau.coordinator")
-
-NO_ASSIGNMENT_EPOCH = -1
+from moldau.coordinator.group.modern.assignment import Assignment
+from moldau.coordinator.group.modern.replays import EpochReplays
 
 
-class Replays:
-    def __init__(self, shard: GroupShard, groups: ConsumerGroups) -> None:
-        self._shard = shard
-        self._groups = groups
-        # By type of record: what a value does, and what a tombstone does.
-        self._take_over: Mapping[int, tuple[Callable[[Any, Any], None], Callable[[Any, ConsumerGroup], None]]] = {
+class Replays(EpochReplays[ConsumerGroup]):
+    def _take_over(self) -> Mapping[int, tuple[Callable[[Any, Any], None], Callable[[Any, ConsumerGroup], None]]]:
+        return {
             records.GROUP_METADATA: (self._epoch, self._no_group),
             records.PARTITION_METADATA: (self._partition_metadata, self._no_partition_metadata),
             records.MEMBER_METADATA: (self._member, self._no_member),
@@ -37,50 +25,16 @@ class Replays:
             records.REGULAR_EXPRESSION: (self._regex, self._no_regex),
         }
 
-    @property
-    def types(self) -> list[int]:
-        return list(self._take_over)
-
-    def replay(self, offset: int, transaction: Transaction | None, key: bytes, value: bytes | None) -> None:
-        kind = int.from_bytes(key[:2], "big")
-        put, remove = self._take_over[kind]
-        key_message: Any = decode_key("group", key)
-        if value is not None:
-            put(key_message, decode_value("group", kind, value)[0])
-            return
-        group = self._groups.get(key_message.group_id)
-        if group is not None:
-            remove(key_message, group)
-
-    def _group(self, group_id: str) -> ConsumerGroup:
-        group = self._shard.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            return group
-        if group is not None and not group.is_empty:
-            log.warning("group %s has members and is of another type; its records make it a consumer group", group_id)
-        # Offsets alone make an empty classic group, which is taken over.
-        created = self._shard.groups[group_id] = ConsumerGroup(group_id)
-        return created
+    def _target_of(self, value: Any) -> Assignment:
+        return records.target_of(value)
 
     # ---- the group
-
-    def _epoch(self, key: Any, value: Any) -> None:
-        self._group(key.group_id).set_epoch(value.epoch, value.metadata_hash)
-
-    def _no_group(self, key: Any, group: ConsumerGroup) -> None:
-        self._groups.forget(group)
 
     def _partition_metadata(self, key: Any, value: Any) -> None:
         self._group(key.group_id).has_partition_metadata = True
 
     def _no_partition_metadata(self, key: Any, group: ConsumerGroup) -> None:
         group.has_partition_metadata = False
-
-    def _target_epoch(self, key: Any, value: Any) -> None:
-        self._group(key.group_id).set_assignment_epoch(value.assignment_epoch, value.assignment_timestamp)
-
-    def _no_target_epoch(self, key: Any, group: ConsumerGroup) -> None:
-        group.set_assignment_epoch(NO_ASSIGNMENT_EPOCH, NO_TIME)
 
     def _regex(self, key: Any, value: Any) -> None:
         resolved = records.Resolved(frozenset(value.topics), value.version, value.timestamp)
@@ -108,15 +62,6 @@ class Replays:
                 classic=records.classic_side(value.classic_member_metadata),
             )
         )
-
-    def _no_member(self, key: Any, group: ConsumerGroup) -> None:
-        group.remove(key.member_id)
-
-    def _target(self, key: Any, value: Any) -> None:
-        self._group(key.group_id).targets[key.member_id] = records.target_of(value)
-
-    def _no_target(self, key: Any, group: ConsumerGroup) -> None:
-        group.targets.pop(key.member_id, None)
 
     def _current(self, key: Any, value: Any) -> None:
         group = self._group(key.group_id)

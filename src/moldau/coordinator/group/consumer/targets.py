@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.coordinator.decision import CoordinatorRecord
-from moldau.coordinator.group.consumer.group import NO_TIME, ConsumerGroup
+from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import ConsumerMember
 from moldau.coordinator.group.consumer.records import Resolved, target_metadata_record, target_record
 from moldau.coordinator.group.modern.assignment import NOTHING, Assignee, Assignment
 from moldau.coordinator.group.modern.assignors import CONSUMER_ASSIGNORS, assignor_names
+from moldau.coordinator.group.modern.group import NO_TIME
 from moldau.coordinator.timers import interval_is_over
 
 if TYPE_CHECKING:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from moldau.coordinator.decision import CoordinatorRecord
-from moldau.coordinator.group.group import CommitCheck, Group, GroupType
+from moldau.coordinator.group.group import CommitCheck, GroupType
 from moldau.coordinator.group.modern.assignment import Assignment
+from moldau.coordinator.group.modern.group import EpochGroup, EpochGroupState
 from moldau.coordinator.group.share.member import ShareMember
 from moldau.coordinator.group.share.records import group_tombstones, removal
 from moldau.coordinator.group.share.topics import ShareTopics
@@ -21,67 +22,28 @@ from moldau.protocol.errors import ApiError, ErrorCode
 if TYPE_CHECKING:
     from moldau.coordinator.group.offset_records import CommittedOffset
 
-PROTOCOL_TYPE: Final = "share"
-EMPTY: Final = "Empty"
-STABLE: Final = "Stable"
-# No assignment has been computed yet.
-NO_TIME: Final = 0
 
-
-class ShareGroup(Group):
-    __slots__ = (
-        "_names",
-        "assignment_epoch",
-        "assignment_time_ms",
-        "epoch",
-        "fresh_since_epoch",
-        "members",
-        "metadata_hash",
-        "targets",
-        "topics",
-    )
+class ShareGroup(EpochGroup[ShareMember, Assignment]):
+    __slots__ = ("_names", "topics")
 
     type = GroupType.SHARE
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
-        self.epoch = 1
-        self.metadata_hash = 0
-        self.assignment_epoch = 1
-        self.assignment_time_ms = NO_TIME
-        self.members: dict[str, ShareMember] = {}
-        self.targets: dict[str, Assignment] = {}
         self.topics: ShareTopics | None = None
-        # The epoch in which the topics were last looked at; None when they may have changed since.
-        self.fresh_since_epoch: int | None = None
         # How many members subscribe to each topic.
         self._names: Counter[str] = Counter()
 
     # ---- what others see
 
-    @property
-    def state_name(self) -> str:
-        return STABLE if self.members else EMPTY
-
-    @property
-    def listed_protocol_type(self) -> str:
-        return PROTOCOL_TYPE
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
+    def _compute_state(self) -> EpochGroupState:
+        return EpochGroupState.STABLE if self.members else EpochGroupState.EMPTY
 
     @property
     def may_expire(self) -> bool:
         return False
 
     # ---- members
-
-    def member(self, member_id: str) -> ShareMember:
-        member = self.members.get(member_id)
-        if member is None:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
-        return member
 
     def put(self, member: ShareMember) -> None:
         known = self.members.get(member.member_id)
@@ -90,19 +52,16 @@ class ShareGroup(Group):
         self._names.update(member.topics)
         self._names += Counter()
         self.members[member.member_id] = member
+        self._state = None
 
     def remove(self, member_id: str) -> None:
         known = self.members.pop(member_id, None)
+        self._state = None
         if known is not None:
             self._names.subtract(known.topics)
             self._names += Counter()
 
     # ---- subscriptions
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether the topics must be looked at again. A decision that could not be written does not count."""
-        return self.fresh_since_epoch is None or self.epoch < self.fresh_since_epoch
 
     def topics_after(self, before: ShareMember | None, after: ShareMember | None) -> set[str]:
         """All topics that are read when one member has taken the place of the other."""
@@ -134,10 +93,6 @@ class ShareGroup(Group):
 
     def check_offset_delete(self) -> None:
         raise self._no_offsets()
-
-    def check_delete(self) -> None:
-        if self.members:
-            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
 
     def offset_age_from(self) -> Callable[[CommittedOffset], int] | None:
         return None

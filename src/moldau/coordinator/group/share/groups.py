@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from moldau.config.group_config import GroupConfig
+from moldau.coordinator.group.modern.groups import EpochGroups
 from moldau.coordinator.group.modern.sessions import MemberSessions
-from moldau.coordinator.group.modern.topic_hashes import TopicHashes
 from moldau.coordinator.group.share.group import ShareGroup
 from moldau.coordinator.group.share.heartbeats import Heartbeats
 from moldau.coordinator.group.share.initialization import Initialization
 from moldau.coordinator.group.share.member import ShareMember
 from moldau.coordinator.group.share.offsets import ShareOffsets
 from moldau.coordinator.group.share.replays import Replays
-from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.errors import ApiError
 from moldau.protocol.generated.wire.share_group_describe_response import (
     Assignment,
     DescribedGroup,
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
 ASSIGNOR: Final = "simple"
 
 
-class ShareGroups:
+class ShareGroups(EpochGroups[ShareGroup]):
     def __init__(self, shard: GroupShard) -> None:
-        self._shard = shard
+        super().__init__(shard, ShareGroup)
         self.replays = Replays(shard, self)
         self.initialization = Initialization(shard, self)
         self.heartbeats = Heartbeats(shard, self)
@@ -41,42 +40,21 @@ class ShareGroups:
 
     # ---- finding
 
-    def get(self, group_id: str) -> ShareGroup | None:
-        group = self._shard.groups.get(group_id)
-        return group if isinstance(group, ShareGroup) else None
-
-    def find(self, group_id: str) -> ShareGroup:
-        group = self._shard.group(group_id)
-        if not isinstance(group, ShareGroup):
-            raise _not_a_share_group(group_id)
-        return group
-
     def open(self, group_id: str, create: bool) -> ShareGroup:
         """The group of a request; one that does not exist may be made up, and comes to be with its first record."""
         group = self._shard.groups.get(group_id)
         if group is None:
             if not create:
-                raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
+                raise self._does_not_exist(group_id)
             return ShareGroup(group_id)
         if not isinstance(group, ShareGroup):
-            raise _not_a_share_group(group_id)
+            raise self._is_another_kind(group_id)
         return group
 
-    def forget(self, group: ShareGroup) -> None:
-        """Remove a group from memory, with everything that was to happen to it."""
-        if self._shard.groups.get(group.group_id) is group:
-            del self._shard.groups[group.group_id]
-        for member_id in group.members:
-            self.sessions.end(group.group_id, member_id)
+    def _forget_member(self, group_id: str, member_id: str) -> None:
+        self.sessions.end(group_id, member_id)
 
     # ---- what the parts share
-
-    def settings(self, group_id: str) -> GroupConfig:
-        return self._shard.consumer.settings(group_id)
-
-    @property
-    def hashes(self) -> TopicHashes:
-        return self._shard.consumer.subscriptions.hashes
 
     def describe(self, group_id: str) -> DescribedGroup:
         try:
@@ -113,27 +91,13 @@ class ShareGroups:
     # ---- the shard's calls
 
     def loaded(self) -> None:
-        for group in self._shard.groups.values():
-            if isinstance(group, ShareGroup):
-                timeout = self.settings(group.group_id).share_session_timeout_ms
-                for member_id in group.members:
-                    self.sessions.alive(group.group_id, member_id, timeout)
+        for group in self.all():
+            timeout = self.settings(group.group_id).share_session_timeout_ms
+            for member_id in group.members:
+                self.sessions.alive(group.group_id, member_id, timeout)
 
     def image_published(self, delta: ImageDelta, image: ClusterImage) -> None:
         """After the consumer groups, which keep what is known of settings and topics."""
-        names = {topic.name for topic in delta.deleted_topics.values()}
-        for topic_id in delta.changed_partitions:
-            topic = image.topic_by_id(topic_id)
-            if topic is not None:
-                names.add(topic.name)
-        if not names:
-            return
-        for group in self._shard.groups.values():
-            if isinstance(group, ShareGroup) and group.reads_any(names):
-                group.fresh_since_epoch = None
+        super().image_published(delta, image)
         if delta.deleted_topics:
             self._shard.host.perform(lambda: self.offsets.topics_deleted(delta.deleted_topics))
-
-
-def _not_a_share_group(group_id: str) -> ApiError:
-    return ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from moldau.coordinator.decision import CoordinatorRecord, Decision
 from moldau.coordinator.group.modern.assignment import NOTHING, Assignee, Assignment
+from moldau.coordinator.group.modern.group import NO_TIME
 from moldau.coordinator.group.modern.simple_assignor import assign_simply
-from moldau.coordinator.group.share.group import NO_TIME, ShareGroup
+from moldau.coordinator.group.share.group import ShareGroup
 from moldau.coordinator.group.share.member import JOINING, LEFT, ShareMember
 from moldau.coordinator.group.share.records import (
     current_record,

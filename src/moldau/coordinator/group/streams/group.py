@@ -8,11 +8,11 @@ committing and reading offsets; who joins, leaves and gets what is decided by it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from moldau.coordinator.decision import CoordinatorRecord
-from moldau.coordinator.group.group import CommitCheck, Group, GroupType
+from moldau.coordinator.group.group import CommitCheck, GroupType
+from moldau.coordinator.group.modern.group import EpochGroup, EpochGroupState
 from moldau.coordinator.group.streams.configured_topology import ConfiguredTopology
 from moldau.coordinator.group.streams.member import StreamsMember
 from moldau.coordinator.group.streams.records import (
@@ -30,40 +30,19 @@ from moldau.protocol.errors import ApiError, ErrorCode
 if TYPE_CHECKING:
     from moldau.coordinator.group.offset_records import CommittedOffset
 
-PROTOCOL_TYPE: Final = "streams"
 # The oldest OffsetCommit that knows of member epochs.
 _EPOCH_COMMITS_SINCE: Final = 9
-# No assignment has been computed yet.
-NO_TIME: Final = 0
 
 
-class StreamsGroupState(Enum):
-    """The values are Kafka's own names."""
-
-    EMPTY = "Empty"
-    NOT_READY = "NotReady"
-    ASSIGNING = "Assigning"
-    RECONCILING = "Reconciling"
-    STABLE = "Stable"
-
-
-class StreamsGroup(Group):
+class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
     __slots__ = (
         "_active",
         "_standby",
-        "_state",
         "_warmup",
-        "assignment_epoch",
         "assignment_settings",
-        "assignment_time_ms",
         "configured",
         "endpoint_epoch",
-        "epoch",
-        "fresh_since_epoch",
-        "members",
-        "metadata_hash",
         "shutdown_requested_by",
-        "targets",
         "topology",
         "validated_topology_epoch",
     )
@@ -72,78 +51,37 @@ class StreamsGroup(Group):
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
-        self.epoch = 1
-        self.metadata_hash = 0
         self.validated_topology_epoch = 0
         # The settings that the newest epoch stands for.
         self.assignment_settings: Mapping[str, str] = {}
-        self.assignment_epoch = 1
-        self.assignment_time_ms = NO_TIME
         self.topology: Topology | None = None
-        self.members: dict[str, StreamsMember] = {}
-        self.targets: dict[str, Tasks] = {}
         # Which process runs each task, and which have a copy or prepare one; also while they have still to give it up.
         self._active: dict[tuple[str, int], str] = {}
         self._standby: dict[tuple[str, int], set[str]] = {}
         self._warmup: dict[tuple[str, int], set[str]] = {}
-        self._state: StreamsGroupState | None = None
         # ---- what does not survive this coordinator
         self.configured: ConfiguredTopology | None = None
-        # The epoch in which the topics were last looked at; None when they may have changed since.
-        self.fresh_since_epoch: int | None = None
         self.shutdown_requested_by: str | None = None
         self.endpoint_epoch = 0
 
     # ---- state
 
-    @property
-    def state(self) -> StreamsGroupState:
-        state = self._state
-        if state is None:
-            state = self._state = self._compute_state()
-        return state
-
-    def _compute_state(self) -> StreamsGroupState:
+    def _compute_state(self) -> EpochGroupState:
         if not self.members:
-            return StreamsGroupState.EMPTY
+            return EpochGroupState.EMPTY
         if self.topology is None or self.topology.epoch != self.validated_topology_epoch:
-            return StreamsGroupState.NOT_READY
+            return EpochGroupState.NOT_READY
         if self.epoch > self.assignment_epoch:
-            return StreamsGroupState.ASSIGNING
+            return EpochGroupState.ASSIGNING
         epoch = self.assignment_epoch
         if all(member.is_reconciled_to(epoch) for member in self.members.values()):
-            return StreamsGroupState.STABLE
-        return StreamsGroupState.RECONCILING
+            return EpochGroupState.STABLE
+        return EpochGroupState.RECONCILING
 
-    @property
-    def state_name(self) -> str:
-        return self.state.value
-
-    @property
-    def listed_protocol_type(self) -> str:
-        return PROTOCOL_TYPE
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.members
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether the topics must be looked at again. A decision that could not be written does not count."""
-        return self.fresh_since_epoch is None or self.epoch < self.fresh_since_epoch
-
-    def set_epoch(
-        self, epoch: int, metadata_hash: int, validated_topology_epoch: int, settings: Mapping[str, str]
-    ) -> None:
-        self.epoch = epoch
-        self.metadata_hash = metadata_hash
+    def set_validated(self, validated_topology_epoch: int, settings: Mapping[str, str]) -> None:
+        """What the newest epoch stands for."""
         self.validated_topology_epoch = validated_topology_epoch
         self.assignment_settings = settings
-        self._state = None
-
-    def set_assignment_epoch(self, epoch: int, time_ms: int) -> None:
-        self.assignment_epoch = epoch
-        self.assignment_time_ms = time_ms
         self._state = None
 
     def set_topology(self, topology: Topology | None) -> None:
@@ -206,13 +144,7 @@ class StreamsGroup(Group):
         task = (subtopology_id, partition)
         return process_id in self._standby.get(task, ()) or process_id in self._warmup.get(task, ())
 
-    def member(self, member_id: str) -> StreamsMember:
-        member = self.members.get(member_id)
-        if member is None:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
-        return member
-
-    def needs_any(self, topics: set[str]) -> bool:
+    def reads_any(self, topics: set[str]) -> bool:
         return self.topology is not None and not topics.isdisjoint(self.topology.required_topics)
 
     # ---- offsets and deletion
@@ -266,10 +198,6 @@ class StreamsGroup(Group):
 
     def check_offset_delete(self) -> None:
         return
-
-    def check_delete(self) -> None:
-        if self.members:
-            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
 
     def is_subscribed_to(self, topic: str) -> bool:
         # The offsets of a group without members may expire.

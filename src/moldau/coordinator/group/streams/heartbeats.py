@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from moldau.coordinator.decision import CoordinatorRecord, Decision
+from moldau.coordinator.group.modern.group import EpochGroupState
 from moldau.coordinator.group.streams.configured_topology import ConfiguredSubtopology, ConfiguredTopology, configure
 from moldau.coordinator.group.streams.endpoints import endpoints_of
-from moldau.coordinator.group.streams.group import StreamsGroup, StreamsGroupState
+from moldau.coordinator.group.streams.group import StreamsGroup
 from moldau.coordinator.group.streams.member import AWAY, JOINING, LEFT, StreamsMember, UserEndpoint
 from moldau.coordinator.group.streams.reconciliation import Goal, reconcile
 from moldau.coordinator.group.streams.records import current_record, group_record, member_record, topology_record
@@ -234,7 +235,7 @@ class Heartbeats:
         if problem is not None:
             # Topics that the coordinator makes itself are there soon; for others nobody knows.
             return min(quick, usual) if problem.status is Status.MISSING_INTERNAL_TOPICS else usual
-        others = group.state in (StreamsGroupState.ASSIGNING, StreamsGroupState.RECONCILING)
+        others = group.state in (EpochGroupState.ASSIGNING, EpochGroupState.RECONCILING)
         settled = target.delay is None and member.is_reconciled_to(epoch.number) and not others
         return usual if settled else min(quick, usual)
 

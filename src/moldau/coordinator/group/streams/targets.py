@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from moldau.coordinator.decision import CoordinatorRecord, Decision
+from moldau.coordinator.group.modern.group import NO_TIME
 from moldau.coordinator.group.streams.configured_topology import ConfiguredTopology
-from moldau.coordinator.group.streams.group import NO_TIME, StreamsGroup
+from moldau.coordinator.group.streams.group import StreamsGroup
 from moldau.coordinator.group.streams.member import StreamsMember
 from moldau.coordinator.group.streams.records import target_metadata_record, target_record
 from moldau.coordinator.group.streams.statuses import Status
