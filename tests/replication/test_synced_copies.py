@@ -9,6 +9,7 @@ from tests.broker.broker_node import batch, produce_request
 from tests.replication.replicated_world import TOPIC, ReplicatedWorld, WorldBroker
 
 from moldau.ports import Pending
+from moldau.protocol.errors import ErrorCode
 from moldau.replication.partition import Partition
 
 EACH_RECORD = {"log.flush.interval.messages": "1"}
@@ -62,3 +63,23 @@ def test_a_new_leader_syncs_what_it_copied_before_anybody_writes() -> None:
     assert world.leader(0) is not former
     assert leading.log.recovery_point == 1
     assert leading.log.high_watermark == 1
+
+
+def test_a_sync_that_ends_after_the_leadership_commits_nothing() -> None:
+    world = ReplicatedWorld(3, partitions=1, overrides=EACH_RECORD)
+    former = world.leader(0)
+    successor = followers(world)[0].id
+    former.disk.hold_syncs = True
+    answer = produce(world)
+    world.run(1)
+    leading = copy_of(former)
+    assert (leading.log.log_end_offset, leading.log.high_watermark) == (1, 0)
+    registration = world.registration(0)
+    assert registration is not None
+    epoch = registration.leader_epoch + 1
+    leading.update(registration._replace(leader=successor, isr=(successor,), leader_epoch=epoch))
+    former.disk.hold_syncs = False
+    former.disk.finish_syncs()
+    assert leading.log.recovery_point == 1
+    assert leading.log.high_watermark == 0, "its successor may not have it"
+    assert answer.value.responses[0].partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

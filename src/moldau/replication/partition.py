@@ -300,7 +300,8 @@ class Partition:
                 self._tell_followers(new_bytes)
             committed = self.leading.committed(committed)
             new_bytes = self.leading.bytes_committed(new_bytes, log, committed)
-        elif len(self.isr) > 1:
+        elif len(self.isr) > 1 or self.leader_id != self.node_id:
+            # A sync that a leader began may end after its leadership has.
             return
         if committed <= log.high_watermark:
             return
