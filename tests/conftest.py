@@ -17,6 +17,7 @@ settings.load_profile("moldau")
 pytest.register_assert_rewrite("tests.clients.admin_tour", "tests.clients.java_tools", "tests.clients.kcat")
 
 from tests.clients import java_tools as java  # noqa: E402
+from tests.spark_session import spark  # noqa: E402, F401 - a fixture of three rooms
 
 # The first test that needs Apache's jars may have to fetch them.
 JAVA_SECONDS_MAX = 900

@@ -1,12 +1,9 @@
-"""Fixtures: one Spark session for all tests of this room, and programs that are run on it."""
+"""Fixtures: topics, and programs that are run on the Spark session of all tests."""
 
 from __future__ import annotations
 
 import itertools
-import os
-import shutil
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,32 +17,6 @@ pytest.importorskip("numba", reason="Spark's extra is not installed: make setup"
 from tests.pipeline.world import Stage
 
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    """A session as `moldau run` makes one."""
-    if shutil.which("java") is None:
-        pytest.skip("Spark needs Java 17")
-    from pyspark.sql import SparkSession
-
-    from moldau.pipeline.spark_session import ROCKSDB
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2,4]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.python.filterPushdown.enabled", "true")
-        .config("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
 
 
 @pytest.fixture

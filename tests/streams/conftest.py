@@ -1,4 +1,4 @@
-"""Fixtures: the Spark session of all tests, and drivers on it."""
+"""Fixtures: topics, and drivers on the Spark session of all tests."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 pytest.importorskip("pyspark", reason="Spark is not installed: make setup")
 pytest.importorskip("numba", reason="Spark's extra is not installed: make setup")
 
-from tests.spark.conftest import new_topic, spark  # noqa: F401 - fixtures that are used here too
+from tests.spark.conftest import new_topic  # noqa: F401 - a fixture that is used here too
 
 
 @pytest.fixture
-def start(spark: Any) -> Iterator[Callable[..., Any]]:  # noqa: F811 - that is how fixtures are asked for
+def start(spark: Any) -> Iterator[Callable[..., Any]]:
     """Starts a pipeline in a driver that is closed when the test ends."""
     from moldau.streams.testing import Driver
 

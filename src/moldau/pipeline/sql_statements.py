@@ -10,6 +10,8 @@ nobody knows is refused here, with the line it is in.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -20,11 +22,21 @@ from moldau.spark.options import SINK_OPTIONS, SOURCE_OPTIONS
 JSON, STRING_FORMAT, AVRO, PROTOBUF, RAW = "json", "string", "avro", "protobuf", "raw"
 FORMATS = (JSON, STRING_FORMAT, AVRO, PROTOBUF, RAW)
 MODES = ("append", "update", "complete")
+# Options that only some formats have a use for.
+_FORMATS_OF_OPTIONS = {
+    "schema": (AVRO, PROTOBUF),
+    "message": (PROTOBUF,),
+    "registry": (JSON, AVRO, PROTOBUF),
+}
 
-_VALUE_OPTIONS = ("format", "schema", "message", "registry", "subject")
+# How to get into a schema registry: `registry.user` and so on, as `moldau.spark.values.Registry` calls them.
+REGISTRY_SETTINGS = ("user", "password", "token", "ca_file", "certificate_file", "key_file", "key_password")
+_REGISTRY_OPTIONS = ("registry", "subject", *(f"registry.{name}" for name in REGISTRY_SETTINGS))
+_VALUE_OPTIONS = ("format", "schema", "message", *_REGISTRY_OPTIONS)
 _STREAM_OPTIONS = ("topic", *_VALUE_OPTIONS, "timestamp", "watermark", "start", "errors")
 _TABLE_OPTIONS = ("topic", *_VALUE_OPTIONS, "errors")
 _TOPIC_OPTIONS = (*_VALUE_OPTIONS, "key", "mode", "name", "trigger")
+_ENVIRONMENT = re.compile(r"\$\{env:(\w+)\}")
 # Options of format("moldau") that our own words replace.
 _REPLACED = frozenset({"subscribe", "subscribePattern", "assign", "startingOffsets", "topic", "batchId"})
 
@@ -113,15 +125,8 @@ class _Parser:
             raise self._wrong("the end of the statement")
         own, source = _sorted_out(options, _TABLE_OPTIONS if is_table else _STREAM_OPTIONS, SOURCE_OPTIONS, "a topic")
         found = Relation(name, is_table, columns, own, source, line)
-        _check_format(found.format, options.get("format"), line)
-        if columns and found.format in (STRING_FORMAT, RAW):
-            raise SqlError(
-                f"values of format '{found.format}' have no columns", line, hint="Leave the columns or the format out."
-            )
-        if found.format == JSON and not columns:
-            raise SqlError(
-                f"the columns of '{name}' are not known", line, hint=f"Write CREATE STREAM {name} (user STRING, ...)."
-            )
+        _check_format(found.format, options, line)
+        _check_columns(found)
         if own.get("start", "earliest") not in ("earliest", "latest"):
             raise SqlError(f"start = '{own['start']}' is neither 'earliest' nor 'latest'", options["start"][1])
         if own.get("errors", "null") not in ("null", "fail"):
@@ -140,7 +145,7 @@ class _Parser:
         query = self.statement.slice(self.statement.tokens[self.at], self.statement.tokens[-1])
         own, sink = _sorted_out(options, _TOPIC_OPTIONS, SINK_OPTIONS, "INSERT INTO TOPIC")
         found = TopicInsert(topic, query, own, sink, self.statement.line)
-        _check_format(found.format, options.get("format"), found.line)
+        _check_format(found.format, options, found.line)
         if found.mode not in MODES:
             raise SqlError(f"mode = '{found.mode}' is not one of {', '.join(MODES)}", options["mode"][1])
         return found
@@ -205,7 +210,7 @@ class _Parser:
                 raise self._wrong("=")
             self.at += 1
             token = self._value()
-            found[name] = token.value, token.line
+            found[name] = _from_environment(token), token.line
             if self._symbol(","):
                 self.at += 1
             elif not self._symbol(")"):
@@ -237,6 +242,18 @@ class _Parser:
         return SqlError(f"expected {expected} where the statement ends", tokens[-1].line)
 
 
+def _from_environment(token: Token) -> str:
+    """An option's value, with `${env:NAME}` replaced as Spark does in its own statements: no password in a program."""
+
+    def value_of(match: re.Match[str]) -> str:
+        try:
+            return os.environ[match[1]]
+        except KeyError:
+            raise SqlError(f"the environment variable {match[1]} is not set", token.line) from None
+
+    return _ENVIRONMENT.sub(value_of, token.value)
+
+
 def _sorted_out(
     given: Mapping[str, tuple[str, int]], ours: tuple[str, ...], sparks: tuple[str, ...], where: str
 ) -> tuple[dict[str, str], dict[str, str]]:
@@ -256,6 +273,38 @@ def _sorted_out(
     return own, other
 
 
-def _check_format(name: str, given: tuple[str, int] | None, line: int) -> None:
+def _check_format(name: str, given: Mapping[str, tuple[str, int]], line: int) -> None:
+    """That there is such a format, and that it has a use for the options that say more about values."""
     if name not in FORMATS:
-        raise SqlError(f"format '{name}' is not one of {', '.join(FORMATS)}", given[1] if given else line)
+        raise SqlError(f"format '{name}' is not one of {', '.join(FORMATS)}", given["format"][1])
+    for option, formats in _FORMATS_OF_OPTIONS.items():
+        if option in given and name not in formats:
+            hint = f"It is for {' and '.join(formats)}."
+            raise SqlError(f"format '{name}' has no use for the option '{option}'", given[option][1], hint)
+    if "registry" not in given:
+        for option in _REGISTRY_OPTIONS[1:]:
+            if option in given:
+                hint = "Add registry = 'http://...'."
+                raise SqlError(f"the option '{option}' is about a schema registry, and none is named", line, hint)
+
+
+def _check_columns(relation: Relation) -> None:
+    kind = "TABLE" if relation.is_table else "STREAM"
+    if relation.columns and relation.format in (STRING_FORMAT, RAW):
+        raise SqlError(
+            f"values of format '{relation.format}' have no columns",
+            relation.line,
+            hint="Leave the columns or the format out.",
+        )
+    if relation.columns and relation.format in (AVRO, PROTOBUF):
+        raise SqlError(
+            f"the columns of '{relation.name}' are those of its {relation.format} schema",
+            relation.line,
+            hint=f"Leave the columns out: CREATE {kind} {relation.name} WITH (...).",
+        )
+    if relation.format == JSON and not relation.columns and "registry" not in relation.options:
+        raise SqlError(
+            f"the columns of '{relation.name}' are not known",
+            relation.line,
+            hint=f"Write CREATE {kind} {relation.name} (user STRING, ...).",
+        )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from moldau.pipeline.sql_statements import AVRO, JSON, Relation, TopicInsert
+from moldau.pipeline.sql_statements import AVRO, JSON, REGISTRY_SETTINGS, Relation, TopicInsert
 from moldau.pipeline.sql_text import SqlError
 
 # Beside the record's own columns: why a value could not be read, and its bytes.
 UNREAD_COLUMNS = ("_error", "_raw")
+# What every schema has in its text, of Avro (JSON) and of Protobuf, and no file in its name.
+_OF_A_SCHEMA = re.compile(r'[{["\n]')
 
 
 def decoded(records: Any, relation: Relation, directory: Path) -> Any:
@@ -39,7 +42,10 @@ def _format(name: str, columns: str | None, options: Mapping[str, str], topic: s
 
     common: dict[str, Any] = {}
     if "registry" in options:
-        common["registry"] = values.Registry(options["registry"])
+        settings: dict[str, Any] = {
+            each: options[f"registry.{each}"] for each in REGISTRY_SETTINGS if f"registry.{each}" in options
+        }
+        common["registry"] = values.Registry(options["registry"], **settings)
         common["subject"] = options.get("subject", f"{topic}-value")
     if name == JSON:
         return values.Json(columns, **common)
@@ -47,17 +53,15 @@ def _format(name: str, columns: str | None, options: Mapping[str, str], topic: s
     if schema is None and not common:
         raise SqlError(f"format '{name}' needs a schema", line, hint="Add schema = '...' or registry = 'http://...'.")
     if name == AVRO:
-        return values.Avro(schema, **common)
-    if "message" in options:
-        common["message"] = options["message"]
-    return values.Protobuf(schema, **common)
+        return values.Avro(schema.read_text(encoding="utf-8") if isinstance(schema, Path) else schema, **common)
+    return values.Protobuf(schema, message=options.get("message"), **common)
 
 
-def _schema(given: str | None, directory: Path, line: int) -> str | None:
-    """The text of a schema, which is given as it is or as the name of a file beside the program."""
-    if given is None or given.lstrip().startswith(("{", "[", '"', "syntax")):
+def _schema(given: str | None, directory: Path, line: int) -> str | Path | None:
+    """A schema's text, or the file beside the program whose name is given in its place."""
+    if given is None or _OF_A_SCHEMA.search(given):
         return given
-    try:
-        return (directory / given).read_text(encoding="utf-8")
-    except OSError as error:
-        raise SqlError(f"schema = '{given}' is no schema, and no file: {error.strerror}", line) from None
+    path = directory / given
+    if not path.is_file():
+        raise SqlError(f"schema = '{given}' is no schema, and there is no file {path}", line)
+    return path

@@ -8,6 +8,7 @@ supervisor. What a program has set itself is never changed. Nothing else of Spar
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -157,8 +158,6 @@ class BoardListener(StreamingQueryListener):
         pass
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        import json
-
         self._board.report(json.loads(event.progress.json))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name
