@@ -6,8 +6,6 @@ metadata log keeps two keys made from that, with which a login can be checked bu
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections import Counter
 from typing import Final
 
@@ -26,10 +24,9 @@ from moldau.protocol.generated.wire.alter_user_scram_credentials_response import
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
+from moldau.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_MECHANISMS, keys_of
 
-# Mechanism -> its hash and the fewest iterations that are enough.
-_HASHES: Final = {1: ("sha256", 4096), 2: ("sha512", 4096)}
-MAX_ITERATIONS: Final = 16384
+_MECHANISMS: Final = {mechanism.number: mechanism for mechanism in SCRAM_MECHANISMS.values()}
 
 
 def alter_user_scram_credentials(
@@ -90,18 +87,17 @@ def _deletion(s: Situation, change: ScramCredentialDeletion) -> RemoveUserScramC
 
 def _upsertion(change: ScramCredentialUpsertion) -> UserScramCredentialRecord:
     _check(change)
-    hash_name, fewest = _HASHES[change.mechanism]
-    if change.iterations < fewest:
-        raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"Too few iterations; at least {fewest} are needed")
+    if change.iterations < MIN_ITERATIONS:
+        raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"Too few iterations; at least {MIN_ITERATIONS} are needed")
     if change.iterations > MAX_ITERATIONS:
         raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"Too many iterations; at most {MAX_ITERATIONS} are allowed")
-    client_key = hmac.digest(change.salted_password, b"Client Key", hash_name)
+    keys = keys_of(_MECHANISMS[change.mechanism], change.salted_password)
     return UserScramCredentialRecord(
         name=change.name,
         mechanism=change.mechanism,
         salt=change.salt,
-        stored_key=hashlib.new(hash_name, client_key).digest(),
-        server_key=hmac.digest(change.salted_password, b"Server Key", hash_name),
+        stored_key=keys.stored_key,
+        server_key=keys.server_key,
         iterations=change.iterations,
     )
 
@@ -109,5 +105,5 @@ def _upsertion(change: ScramCredentialUpsertion) -> UserScramCredentialRecord:
 def _check(change: ScramCredentialDeletion | ScramCredentialUpsertion) -> None:
     if not change.name:
         raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
-    if change.mechanism not in _HASHES:
+    if change.mechanism not in _MECHANISMS:
         raise ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")

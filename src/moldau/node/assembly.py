@@ -58,7 +58,10 @@ class World(NamedTuple):
     background: Background
     disk: Disk
     network: Network
+    """The way to brokers."""
     random: Random
+    to_controllers: Network | None = None
+    """The way to controllers, where it is another: they may ask for other proofs of who this node is."""
 
 
 class Assembly:
@@ -76,7 +79,8 @@ class Assembly:
         """`failed` is called when the node can no longer keep its promises and must be stopped; `after_event` when
         something other than a request may have brought answers; `reconfigured` with new settings of the broker."""
         self._config = config
-        self._clock, self._background, self._disk, self._network, self._random = world
+        self._clock, self._background, self._disk, self._network, self._random, to_controllers = world
+        self._to_controllers = to_controllers or self._network
         self._failed = failed
         self._after_event = after_event
         self._reconfigured = reconfigured
@@ -105,7 +109,7 @@ class Assembly:
     def _open_quorum(self) -> None:
         config = self._config
         self.quorum = open_quorum(
-            config, self.storage, self._disk, self._clock, self._random, self._network, self._metadata_log_failed
+            config, self.storage, self._disk, self._clock, self._random, self._to_controllers, self._metadata_log_failed
         )
         self.quorum.add_listener(self.loader)
         self.quorum.add_listener(self._snapshot_emitter())
@@ -121,7 +125,7 @@ class Assembly:
             config=lambda: self.services.config,
             bootstrap=read_bootstrap(self._disk, config.metadata_log_dir),
             unstable_features=config.flag("unstable.feature.versions.enable"),
-            probe=broker_probe(self._network),
+            probe=broker_probe(self._network, config.inter_broker_listener),
         )
         self.quorum.add_leadership_listener(self.controller)
 
@@ -196,7 +200,7 @@ class Assembly:
         if self.controller is not None:
             local = LocalController(self.controller, self.quorum, self._clock)
         timeout_ms = config.integer("request.timeout.ms")
-        forwarding = ControllerLink(self.quorum, local, self._network, timeout_ms=timeout_ms, lane="forward")
+        forwarding = ControllerLink(self.quorum, local, self._to_controllers, timeout_ms=timeout_ms, lane="forward")
         channel = QuorumChannel(forwarding, self._clock, timeout_ms=timeout_ms)
         self.services = BrokerServices(
             node_id=config.node_id,
@@ -229,7 +233,7 @@ class Assembly:
         heartbeats = ControllerLink(
             self.quorum,
             local,
-            self._network,
+            self._to_controllers,
             timeout_ms=config.integer("broker.session.timeout.ms") // 2,
             lane="broker",
         )

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from moldau.node.unread import UnreadAnswers
 
 _LENGTH = Struct(">i")
+# A request that is nothing but its header. (Written as a number where each frame is looked at.)
+REQUEST_BYTES_MIN = 8
 # Requests of one connection that may wait for their answers at the same time; clients pipeline five by default.
 REQUESTS_IN_FLIGHT_MAX = 64
 # Answers that are ready but behind one that is not; with more than this no further request is taken up.
@@ -52,6 +54,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         "_held",
         "_listener",
         "_max_frame",
+        "_min_frame",
         "_pool",
         "_reading",
         "_resting",
@@ -74,6 +77,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._pool = pool
         self._unread = unread
         self._max_frame = max_frame
+        # Only tokens of a login may be shorter than a request.
+        self._min_frame = REQUEST_BYTES_MIN
         # None until a connection limit lets it in.
         self._client: ClientConnection | None = None
         # Answers that cannot leave yet: a promise not kept, or behind one that is not kept.
@@ -115,6 +120,15 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.last_active = monotonic()
         if self._resting:
             self._rested()
+
+    def serve_with(self, service: Service, *, max_frame: int | None = None) -> None:
+        """From the next frame on, this answers; a gate before the broker, or the broker behind it."""
+        self._service = service
+        self._max_frame = self._listener.max_frame_bytes if max_frame is None else max_frame
+
+    def expect_tokens(self, *, bare: bool) -> None:
+        """Whether the next frames are tokens of a login, which may be shorter than a request."""
+        self._min_frame = 1 if bare else REQUEST_BYTES_MIN
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
@@ -169,7 +183,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         while filled - start >= 4:
             (size,) = _LENGTH.unpack_from(view, start)
             if size < 8 or size > self._max_frame:
-                raise ProtocolError(self._describe_bad_size(size))
+                self._check_size(size)
             end = start + 4 + size
             if end > filled:
                 break
@@ -203,7 +217,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._frame_end == 4 and filled == 4:
             (size,) = _LENGTH.unpack_from(buffer, 0)
             if size < 8 or size > self._max_frame:
-                raise ProtocolError(self._describe_bad_size(size))
+                self._check_size(size)
             self._frame_end = 4 + size
         if filled == self._frame_end > 4:
             # The buffer leaves the connection before the request runs, and the pool after: it is never shared.
@@ -225,12 +239,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if buffer is not None:
             self._pool.give(buffer)
 
+    def _check_size(self, size: int) -> None:
+        if not self._min_frame <= size <= self._max_frame:
+            raise ProtocolError(self._describe_bad_size(size))
+
     def _describe_bad_size(self, size: int) -> str:
         if size.to_bytes(4, "big", signed=True) in (b"GET ", b"POST", b"HEAD", b"PUT "):
             return "this port speaks Kafka's protocol, not HTTP"
         if (size >> 16) & 0xFFFF == 0x1603:
             return "a TLS handshake arrived on a plaintext listener"
-        return f"a request of {size} bytes; allowed are 8 to {self._max_frame} (socket.request.max.bytes)"
+        return f"a request of {size} bytes; allowed are {self._min_frame} to {self._max_frame}"
 
     # ---- frames to the broker, answers back
 

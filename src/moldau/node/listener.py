@@ -14,15 +14,20 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.context import ClientConnection
 from moldau.broker.router import Outcome
 from moldau.config.node_config import NodeConfig
 from moldau.node.buffers import BufferPool
 from moldau.node.connection import KafkaConnection
+from moldau.node.protection import OPEN, ListenerSecurity
 from moldau.node.unread import UnreadAnswers
 from moldau.protocol.wire import ProtocolError
+from moldau.security.refusal import LoginRefused
+
+if TYPE_CHECKING:
+    from moldau.node.tls_door import TlsDoor
 
 log = logging.getLogger("moldau.network")
 
@@ -98,6 +103,7 @@ class Listener:
         unread: UnreadAnswers,
         limits: ConnectionLimits,
         counts: ConnectionCounts,
+        security: ListenerSecurity = OPEN,
     ) -> None:
         self.name = name
         self.port = 0
@@ -106,21 +112,40 @@ class Listener:
         self._unread = unread
         self._limits = limits
         self._counts = counts
+        self._security = security
         self._connections: dict[KafkaConnection, ClientConnection] = {}
         self._server: asyncio.AbstractServer | None = None
+        self._door: TlsDoor | None = None
         self._idle_check: asyncio.TimerHandle | None = None
         self._last_complaint = 0.0
         self.accepted = 0
         self.rejected = 0
         self.closed_idle = 0
         self.bad_requests = 0
+        self.logins = 0
+        self.refused_logins = 0
 
     @property
     def connection_count(self) -> int:
         return len(self._connections)
 
+    @property
+    def max_frame_bytes(self) -> int:
+        return self._limits.max_frame_bytes
+
     async def bind(self, host: str, port: int) -> None:
         """Bind the address; connections queue in the kernel until `accept` is called."""
+        if self._security.tls is not None:
+            from moldau.node.tls_door import TlsDoor
+
+            self._door = TlsDoor(
+                self._security.tls,
+                self._connection,
+                room=lambda: self._limits.descriptors - self._counts.descriptors,
+                failed=self._handshake_failed,
+            )
+            self.port = await self._door.bind(host, port)
+            return
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             self._connection, host or None, port, backlog=BACKLOG, reuse_address=True, start_serving=False
@@ -128,8 +153,11 @@ class Listener:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def accept(self) -> None:
-        assert self._server is not None
-        await self._server.start_serving()
+        if self._door is not None:
+            self._door.open()
+        else:
+            assert self._server is not None
+            await self._server.start_serving()
         self._schedule_idle_check()
 
     def _connection(self) -> KafkaConnection:
@@ -169,7 +197,25 @@ class Listener:
         self.accepted += 1
         client = ClientConnection(next(_connection_ids), self.name, host, port, connected_at_ms=int(time.time() * 1000))
         self._connections[connection] = client
+        if self._security is not OPEN:
+            self._secure(connection, client)
         connection.admit(client)
+
+    def _secure(self, connection: KafkaConnection, client: ClientConnection) -> None:
+        """Before anything the client says is looked at: who is it, and what must it prove?"""
+        security = self._security
+        if security.user_of_certificate is not None:
+            from moldau.node.tls import subject_of
+
+            subject = subject_of(connection.transport.get_extra_info)
+            if subject is not None:
+                try:
+                    client.principal = f"User:{security.user_of_certificate(subject)}"
+                except LoginRefused as refusal:
+                    self.login_refused(client, str(refusal))
+                    connection.give_up()
+        if security.entrance is not None:
+            security.entrance.guard(connection, self._service, self)
 
     def _turn_away(self, connection: KafkaConnection, reason: str, *facts: object) -> None:
         self.rejected += 1
@@ -195,6 +241,17 @@ class Listener:
         self.bad_requests += 1
         client = self._connections.get(connection)
         self._complain("closing the connection from %s: %s", client.host if client else "unknown", error)
+
+    def logged_in(self, client: ClientConnection) -> None:
+        self.logins += 1
+
+    def login_refused(self, client: ClientConnection, reason: str) -> None:
+        self.refused_logins += 1
+        self._complain("refused a login from %s: %s", client.host, reason)
+
+    def _handshake_failed(self, host: str, reason: str) -> None:
+        self.refused_logins += 1
+        self._complain("closing the connection from %s: %s", host, reason)
 
     def _complain(self, text: str, *args: object) -> None:
         now = time.monotonic()
@@ -228,10 +285,12 @@ class Listener:
             self._idle_check.cancel()
         if self._server is not None:
             self._server.close()
+        if self._door is not None:
+            self._door.close()
         self._counts.waiting.clear()
         for connection in list(self._connections):
             connection.close()
-        if self._server is not None:
+        if self._server is not None or self._door is not None:
             await asyncio.sleep(0)
             for connection in list(self._connections):
                 connection.give_up()

@@ -13,10 +13,10 @@ import resource
 import socket
 from collections.abc import Callable
 from random import SystemRandom
+from typing import TYPE_CHECKING
 
 from moldau.broker.broker import Broker
 from moldau.config.node_config import NodeConfig
-from moldau.config.types import ConfigError
 from moldau.log.errors import LogDirFailure
 from moldau.node.assembly import Assembly, World
 from moldau.node.buffers import BufferPool
@@ -27,11 +27,16 @@ from moldau.node.link_faults import FAULTS_VARIABLE, LinkFaults, ShiftedClock
 from moldau.node.listener import ConnectionCounts, ConnectionLimits, Listener
 from moldau.node.metrics import NodeMetrics
 from moldau.node.peers import Peers
+from moldau.node.protection import OPEN
 from moldau.node.quorum_setup import listens_at
 from moldau.node.storage import DirectoryLocks, StorageError, UsableDirectories
 from moldau.node.unread import UnreadAnswers, default_limit
 from moldau.ports import Pending
 from moldau.quorum.quorum import QuorumError
+
+if TYPE_CHECKING:
+    from moldau.metadata.image import ScramCredential
+    from moldau.node.node_security import NodeSecurity
 
 log = logging.getLogger("moldau.node")
 
@@ -59,6 +64,8 @@ class Node:
         self._listeners: list[Listener] = []
         self._http: HttpServer | None = None
         self._peers = Peers(f"node-{config.node_id}", self._after_event)
+        self._controllers = Peers(f"node-{config.node_id}", self._after_event)
+        self._security: NodeSecurity | None = None
         self._opened = False
         self._running = False
         self._stopping = False
@@ -86,6 +93,7 @@ class Node:
 
     def _open_world(self) -> Assembly:
         loop = asyncio.get_running_loop()
+        self._read_security()
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         open_files = max(FILE_DESCRIPTORS_MIN, (soft - CONNECTION_DESCRIPTORS_MIN) // 2)
         self._connection_descriptors = max(CONNECTIONS_MIN, soft - open_files - SPARE_DESCRIPTORS)
@@ -94,20 +102,38 @@ class Node:
         clock = self._begin_outside(loop)
         return Assembly(
             self._config,
-            World(clock, background, self._disk, self._peers, SystemRandom()),
+            World(clock, background, self._disk, self._peers, SystemRandom(), self._controllers),
             failed=self._failed,
             after_event=self._after_event,
             reconfigured=self._take_settings,
         )
 
+    def _read_security(self) -> None:
+        """A node whose listeners are all open, as those it connects to, needs to know nothing about security."""
+        config = self._config
+        protocols = {config.inter_broker_protocol, *(listener.security_protocol for listener in config.listeners)}
+        protocols.update(config.security_protocols.get(name.upper(), "") for name in config.controller_listener_names)
+        if protocols <= {"PLAINTEXT", ""}:
+            return
+        from moldau.node.node_security import NodeSecurity
+
+        self._security = security = NodeSecurity(config, self._scram_credential)
+        self._peers.security = security.towards_brokers()
+        self._controllers.security = security.towards_controllers()
+
+    def _scram_credential(self, mechanism: int, user: str) -> ScramCredential | None:
+        return self._rooms.services.image.scram.get((mechanism, user))
+
     def _begin_outside(self, loop: asyncio.AbstractEventLoop) -> LoopClock:
         """The clock, and the way to other nodes; a test may have its hand in both."""
         if FAULTS_VARIABLE not in os.environ:
             self._peers.begin(loop)
+            self._controllers.begin(loop)
             return LoopClock(loop)
         clock = ShiftedClock(loop)
         faults = LinkFaults(clock)
         self._peers.begin(loop, faults)
+        self._controllers.begin(loop, faults)
         self._orders = loop.create_task(faults.listen(os.environ[FAULTS_VARIABLE]))
         return clock
 
@@ -142,16 +168,13 @@ class Node:
         # Clients must not be able to take the controllers' places.
         counts = {is_controller: ConnectionCounts() for is_controller in (False, True)}
         for address in config.listeners:
-            if address.security_protocol != "PLAINTEXT":
-                raise ConfigError(
-                    "listeners",
-                    str(address),
-                    f"listener {address.name} asks for {address.security_protocol}; this release serves PLAINTEXT",
-                )
             is_controller = address.name in config.controller_listener_names
             service = self._rooms.controller_api if is_controller else self.broker
             assert service is not None, "a controller's listener without a controller"
-            listener = Listener(address.name, service, pool, self._unread, self._limits, counts[is_controller])
+            security = OPEN if self._security is None else self._security.of_listener(address)
+            listener = Listener(
+                address.name, service, pool, self._unread, self._limits, counts[is_controller], security
+            )
             try:
                 await listener.bind(address.host, address.port)
             except OSError as error:
@@ -267,6 +290,7 @@ class Node:
         if orderly:
             await _kept(self._rooms.close_logs())
         self._peers.close()
+        self._controllers.close()
         if self._running:
             self._disk.close()
         self._locks.release()

@@ -1,8 +1,9 @@
 """`ports.Network` over real connections: one pipelined connection to each peer and lane, made when it is first needed.
 
-Decides when a connection is made, given up and made again, and which version of a request a peer gets. Whoever waits
-is told at once when the connection breaks, and whether anybody still listens there: that is how a dead process is
-noticed without a timeout. What is said is nobody's business here.
+Decides when a connection is made, given up and made again, which version of a request a peer gets, and that a peer
+which asks who this node is hears that before anything else. Whoever waits is told at once when the connection breaks,
+and whether anybody still listens there: that is how a dead process is noticed without a timeout. What is said is
+nobody's business here.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, cast
 
+from moldau.node.protection import UNPROTECTED
 from moldau.ports import Address, Unreachable
 from moldau.protocol.api import API_TABLE
 from moldau.protocol.errors import ErrorCode
@@ -23,6 +25,7 @@ from moldau.protocol.wire import ProtocolError
 
 if TYPE_CHECKING:
     from moldau.node.link_faults import LinkFaults
+    from moldau.security.scram import Conversation
 
 log = logging.getLogger("moldau.network")
 
@@ -35,6 +38,10 @@ BACKOFF_SECONDS_MAX = 0.5
 # An answer larger than this is not one.
 MAX_FRAME_BYTES = 256 << 20
 API_VERSIONS_VERSION = 4
+HANDSHAKE_VERSION = 1
+AUTHENTICATE_VERSION = 2
+# A login that expires is renewed when this share of its time is over.
+RENEW_AFTER_SHARE = 0.85
 
 
 class _Request:
@@ -71,6 +78,8 @@ class Peers:
         self.after = after
         self.closed = False
         self.faults: LinkFaults | None = None
+        self.security = UNPROTECTED
+        """What the listeners ask for that these connections go to."""
         self._lanes: dict[tuple[Address, str], _Lane] = {}
 
     def begin(self, loop: asyncio.AbstractEventLoop, faults: LinkFaults | None = None) -> None:
@@ -149,19 +158,30 @@ class _Lane:
     async def _reach(self) -> None:
         host, port = self._address
         faults = self._peers.faults
+        tls = self._peers.security.tls
+        name = None if tls is None else host
         if faults is None:
-            await self._peers.loop.create_connection(lambda: _Connection(self, self._peers), host, port)
+            await self._peers.loop.create_connection(
+                lambda: _Connection(self, self._peers), host, port, ssl=tls, server_hostname=name
+            )
             return
         await faults.until_reachable(self._address)
         await self._peers.loop.create_connection(
-            lambda: faults.over(self._address, _Connection(self, self._peers)), host, port
+            lambda: faults.over(self._address, _Connection(self, self._peers)),
+            host,
+            port,
+            ssl=tls,
+            server_hostname=name,
         )
 
     def _failed(self, why: Unreachable) -> None:
         """No connection: whoever waits is told, and the next attempt comes a little later."""
         self._backoff = min(max(2 * self._backoff, BACKOFF_SECONDS_FIRST), BACKOFF_SECONDS_MAX)
-        self._retry = self._peers.loop.call_later(self._backoff, self._rested)
+        self._rest()
         self._fail_waiting(why)
+
+    def _rest(self) -> None:
+        self._retry = self._peers.loop.call_later(self._backoff, self._rested)
 
     def _rested(self) -> None:
         self._retry = None
@@ -179,12 +199,18 @@ class _Lane:
         self._connection = connection
 
     def is_ready(self, connection: _Connection) -> None:
-        """Versions are known: send what waited for that."""
+        """Versions are known, and the peer knows this node: send what waited for that."""
         self._backoff = 0.0
         waiting, self._waiting = self._waiting, deque()
         for request in waiting:
             if not request.done:
                 connection.write(request)
+
+    def refused(self, reason: str) -> None:
+        """The other side does not let this node in; the next attempt comes after the longest rest."""
+        log.warning("%s does not let this node in: %s", self._address, reason)
+        self._backoff = BACKOFF_SECONDS_MAX
+        self._rest()
 
     def lost(self, connection: _Connection, why: Unreachable) -> None:
         if self._connection is connection:
@@ -214,7 +240,8 @@ class _Lane:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection: asks for the peer's versions first, then matches answers to requests by their order."""
+    """One connection: asks for the peer's versions first, says who this node is if it must, then matches answers to
+    requests by their order."""
 
     def __init__(self, lane: _Lane, peers: Peers) -> None:
         self._lane = lane
@@ -224,6 +251,7 @@ class _Connection(asyncio.Protocol):
         self._in_flight: dict[int, _Request] = {}
         self._next_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
+        self._renewal: asyncio.TimerHandle | None = None
         self.ready = False
 
     # ---- the event loop's calls
@@ -235,6 +263,8 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.ready = False
+        if self._renewal is not None:
+            self._renewal.cancel()
         reason = "the connection broke" if exc is None else f"the connection broke: {exc}"
         self._lane.lost(self, Unreachable(reason))
 
@@ -307,12 +337,75 @@ class _Connection(asyncio.Protocol):
                 self.abort()
             else:
                 self._versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-                self.ready = True
-                self._lane.is_ready(self)
+                if self._peers.security.mechanism is None:
+                    self._be_ready()
+                else:
+                    self._log_in()
 
-        request = _Request(ask, version, known)
+        self._ask(ask, version, known)
+
+    def _ask(self, message: Any, version: int, reply: Callable[[Any], None]) -> None:
+        """What must be answered before the connection can be used."""
+        request = _Request(message, version, reply)
         request.timer = self._peers.loop.call_later(CONNECT_SECONDS_MAX, self._lane.time_is_up, request)
         self.write(request)
+
+    def _be_ready(self) -> None:
+        self.ready = True
+        self._lane.is_ready(self)
+
+    # ---- saying who this node is
+
+    def _log_in(self) -> None:
+        """Nothing else is sent meanwhile; also when a login is renewed."""
+        from moldau.protocol.generated.wire.sasl_handshake_request import SaslHandshakeRequest
+
+        self.ready = False
+        mechanism, login = self._peers.security.mechanism, self._peers.security.login
+        assert mechanism is not None, "a login without a mechanism"
+        if login is None:
+            self._refused(f"it asks for {mechanism}, and sasl.jaas.config gives this node no username and password")
+            return
+
+        def chosen(answer: Any) -> None:
+            if isinstance(answer, Unreachable):
+                return
+            if answer.error_code:
+                self._refused(f"it does not offer {mechanism}, but {', '.join(answer.mechanisms) or 'nothing'}")
+                return
+            conversation = login()
+            self._send_token(conversation, next(conversation))
+
+        self._ask(SaslHandshakeRequest(mechanism=mechanism), HANDSHAKE_VERSION, chosen)
+
+    def _send_token(self, conversation: Conversation, token: bytes) -> None:
+        from moldau.protocol.generated.wire.sasl_authenticate_request import SaslAuthenticateRequest
+        from moldau.security.refusal import LoginRefused
+
+        def answered(answer: Any) -> None:
+            if isinstance(answer, Unreachable):
+                return
+            if answer.error_code:
+                self._refused(answer.error_message or "it did not say why")
+                return
+            try:
+                self._send_token(conversation, conversation.send(answer.auth_bytes))
+            except StopIteration:
+                self._logged_in(answer.session_lifetime_ms)
+            except LoginRefused as error:
+                self._refused(str(error))
+
+        self._ask(SaslAuthenticateRequest(auth_bytes=token), AUTHENTICATE_VERSION, answered)
+
+    def _logged_in(self, lifetime_ms: int) -> None:
+        if lifetime_ms > 0:
+            seconds = lifetime_ms / 1000 * RENEW_AFTER_SHARE
+            self._renewal = self._peers.loop.call_later(seconds, self._log_in)
+        self._be_ready()
+
+    def _refused(self, reason: str) -> None:
+        self._lane.refused(reason)
+        self.abort()
 
     def abort(self) -> None:
         if self._transport is not None:

@@ -69,11 +69,11 @@ def listens_at(quorum: Quorum, endpoints: Iterable[tuple[str, str, int, str]]) -
     quorum.own = quorum.own._replace(endpoints=found)
 
 
-def broker_probe(network: Network) -> Probe:
-    """Asks a broker's machine whether anybody still listens at the broker's first address."""
+def broker_probe(network: Network, listener: str) -> Probe:
+    """Asks a broker's machine whether anybody still listens where the broker is reached by other nodes."""
 
     def probe(broker: BrokerRegistration, answered: Callable[[bool], None]) -> None:
-        endpoint = next(iter(broker.listeners.values()), None)
+        endpoint = broker.listeners.get(listener) or next(iter(broker.listeners.values()), None)
         if endpoint is None:
             answered(False)
             return

@@ -8,28 +8,20 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
-import hmac
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final
 
 from moldau.protocol.generated.metadata.user_scram_credential_record import UserScramCredentialRecord
+from moldau.security.scram import (
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    SCRAM_MECHANISMS,
+    ScramMechanism,
+    keys_of,
+    salted_password,
+)
 
-DEFAULT_ITERATIONS: Final = 4096
-MAX_ITERATIONS: Final = 16384
 SALT_BYTES: Final = 32
-
-
-class ScramMechanism(NamedTuple):
-    name: str
-    number: int
-    hash_name: str
-
-
-MECHANISMS: Final = {
-    mechanism.name: mechanism
-    for mechanism in (ScramMechanism("SCRAM-SHA-256", 1, "sha256"), ScramMechanism("SCRAM-SHA-512", 2, "sha512"))
-}
 
 
 class ScramArgumentError(ValueError):
@@ -40,7 +32,7 @@ def parse_scram_argument(argument: str, random: Random) -> UserScramCredentialRe
     name, equals, settings = argument.strip().partition("=")
     if not equals:
         raise ScramArgumentError(f"Failed to find equals sign in SCRAM argument '{argument}'")
-    mechanism = MECHANISMS.get(name)
+    mechanism = SCRAM_MECHANISMS.get(name)
     if mechanism is None:
         raise ScramArgumentError(f"The add-scram mechanism {name} is not supported.")
     if not (settings.startswith("[") and settings.endswith("]")):
@@ -57,20 +49,20 @@ def parse_scram_argument(argument: str, random: Random) -> UserScramCredentialRe
     if values:
         raise ScramArgumentError(f"Unknown SCRAM configurations: {', '.join(sorted(values))}")
     if password is not None:
-        salted = hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
+        salted = salted_password(mechanism, password, salt, iterations)
     elif salted_text is None:
         raise ScramArgumentError("You must supply one of 'password' or 'saltedpassword' to add-scram")
     elif given_salt is None:
         raise ScramArgumentError("You must supply 'salt' with 'saltedpassword' to add-scram")
     else:
         salted = _decoded("saltedpassword", salted_text)
-    client_key = hmac.digest(salted, b"Client Key", mechanism.hash_name)
+    keys = keys_of(mechanism, salted)
     return UserScramCredentialRecord(
         name=user,
         mechanism=mechanism.number,
         salt=salt,
-        stored_key=hashlib.new(mechanism.hash_name, client_key).digest(),
-        server_key=hmac.digest(salted, b"Server Key", mechanism.hash_name),
+        stored_key=keys.stored_key,
+        server_key=keys.server_key,
         iterations=iterations,
     )
 
@@ -89,14 +81,14 @@ def _settings(text: str) -> dict[str, str]:
 
 def _iterations(text: str | None, mechanism: ScramMechanism) -> int:
     if text is None:
-        return DEFAULT_ITERATIONS
+        return MIN_ITERATIONS
     try:
         iterations = int(text)
     except ValueError:
         raise ScramArgumentError(f"Failed to parse iterations count: {text}") from None
-    if iterations < DEFAULT_ITERATIONS:
+    if iterations < MIN_ITERATIONS:
         raise ScramArgumentError(
-            f"The 'iterations' value must be >= {DEFAULT_ITERATIONS} for add-scram using {mechanism.name}"
+            f"The 'iterations' value must be >= {MIN_ITERATIONS} for add-scram using {mechanism.name}"
         )
     if iterations > MAX_ITERATIONS:
         raise ScramArgumentError(
