@@ -15,6 +15,9 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 SOURCE, TARGET, GROUP = "copy-in", "copy-out", "copiers"
 BATCH = 40
 TIMEOUT = 10.0
+# librdkafka 2.16 drops its brokers when none of them answers and begins at the bootstrap servers again, but goes on
+# sending offsets of transactions to a coordinator that it has dropped, and that call never returns.
+KEEP_BROKERS = {"metadata.recovery.strategy": "none"}
 
 
 def main(servers: str, transactional_id: str) -> int:
@@ -26,6 +29,7 @@ def main(servers: str, transactional_id: str) -> int:
             "linger.ms": 1,
             "reconnect.backoff.max.ms": 200,
             "log_level": 0,
+            **KEEP_BROKERS,
         }
     )
     consumer = Consumer(
@@ -39,6 +43,7 @@ def main(servers: str, transactional_id: str) -> int:
             "heartbeat.interval.ms": 300,
             "reconnect.backoff.max.ms": 200,
             "log_level": 0,
+            **KEEP_BROKERS,
         }
     )
     producer.init_transactions(60)
