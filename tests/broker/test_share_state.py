@@ -77,6 +77,18 @@ def test_a_state_that_was_replaced_is_fenced(state: StateClient) -> None:
     assert state.read().start_offset == 7
 
 
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_an_initialisation_that_comes_late_undoes_nothing(state: StateClient, epoch: int) -> None:
+    state.initialize(state_epoch=1)
+    assert state.write((0, 9, ACKNOWLEDGED, 1), start=0, complete=10).error_code == 0
+    assert state.initialize(state_epoch=epoch).error_code == 0
+    found = state.read()
+    assert (found.start_offset, found.state_epoch) == (0, epoch)
+    assert state.batches() == [(0, 9, ACKNOWLEDGED, 1)]
+    restart(state.node)
+    assert state.batches() == [(0, 9, ACKNOWLEDGED, 1)]
+
+
 def test_unknown_topics_and_partitions(state: StateClient) -> None:
     stranger = StateClient(state.node, bytes(15) + b"x")
     assert stranger.initialize().error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -54,7 +54,11 @@ class ShareStates(RuleBasedStateMachine):
             return
         assert answer.error_code == 0
         self.state_epochs[where] = epoch
-        self.models[where] = Model(start, epoch)
+        if start == -1 and where in self.models:
+            # It asks for a state, and there is one.
+            self.models[where].state_epoch = epoch
+        else:
+            self.models[where] = Model(start, epoch)
 
     @rule(where=WHERE, batches=BATCHES, start=st.one_of(st.just(-1), st.integers(0, 20)), epoch=st.integers(-1, 3))
     def write_some(self, where: int, batches: list[tuple[int, int, int, int]], start: int, epoch: int) -> None:

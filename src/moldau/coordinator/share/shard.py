@@ -65,8 +65,10 @@ class ShareShard:
         self._check_partition(key)
         self._check_state_epoch(key, asked.state_epoch)
         self._check_topic(key)
-        now = self._clock.now_ms()
         known = self.partitions.get(key)
+        if known is not None and asked.start_offset == NO_START_OFFSET:
+            return self._initialize_again(key, known, asked.state_epoch)
+        now = self._clock.now_ms()
         state = ShareState(
             snapshot_epoch=0 if known is None else known.snapshot_epoch + 1,
             state_epoch=asked.state_epoch,
@@ -75,6 +77,22 @@ class ShareShard:
             start_offset=asked.start_offset,
             delivery_complete_count=NO_COUNT if asked.start_offset == NO_START_OFFSET else 0,
             batches=(),
+            created_at=now,
+            written_at=now,
+        )
+        return Decision(None, (snapshot_record(key, state),))
+
+    def _initialize_again(self, key: SharePartitionKey, known: ShareState, epoch: int) -> Decision[None]:
+        """A group that wants a state, wherever it may begin, asks again when no answer comes. What arrives late must
+        not undo what members have acknowledged since: they would be given it again."""
+        if epoch <= known.state_epoch:
+            return Decision(None)
+        now = self._clock.now_ms()
+        state = replace(
+            known,
+            snapshot_epoch=known.snapshot_epoch + 1,
+            state_epoch=epoch,
+            leader_epoch=self._leader_epochs.get(key, known.leader_epoch),
             created_at=now,
             written_at=now,
         )
