@@ -56,7 +56,7 @@ def properties_of_nodes(base: Mapping[str, str], nodes: int) -> list[dict[str, s
         is_controller = i < controllers
         own = [each for each in listeners if is_controller or each is not controller]
         each_node = {
-            **_copies(nodes),
+            **settings_of_copies(nodes),
             **properties,
             "node.id": str(i + 1),
             "process.roles": "broker,controller" if is_controller else "broker",
@@ -104,7 +104,7 @@ def _own_directories(paths: str, node_id: int) -> str:
     return ",".join(f"{path.strip().rstrip('/')}/node-{node_id}" for path in paths.split(","))
 
 
-def _copies(nodes: int) -> dict[str, str]:
+def settings_of_copies(nodes: int) -> dict[str, str]:
     """As many copies as a real cluster would keep, unless the properties say otherwise."""
     copies = str(min(COPIES_MAX, nodes))
     in_sync = "2" if nodes >= COPIES_MAX else "1"

@@ -18,13 +18,12 @@ from types import TracebackType
 from typing import Any
 
 from moldau.config.one_node import defaults_for_one_node
+from moldau.node.supervised_nodes import settings_of_copies
 from moldau.testing.nodes import NodeCluster, NodeProcess
 
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 60.0
 TOPIC_SECONDS_MAX = 20.0
-# Several nodes keep as many copies as a real cluster would.
-COPIES_MAX = 3
 
 
 class Cluster:
@@ -240,16 +239,8 @@ class Cluster:
 
 
 def _settings_of_several(nodes: int) -> dict[str, str]:
-    copies = str(min(COPIES_MAX, nodes))
-    in_sync = "2" if nodes >= COPIES_MAX else "1"
     return {
-        "default.replication.factor": copies,
-        "min.insync.replicas": in_sync,
-        "offsets.topic.replication.factor": copies,
-        "transaction.state.log.replication.factor": copies,
-        "transaction.state.log.min.isr": in_sync,
-        "share.coordinator.state.topic.replication.factor": copies,
-        "share.coordinator.state.topic.min.isr": in_sync,
+        **settings_of_copies(nodes),
         # A test shall not wait as long as an operator would until a frozen node is given up.
         "broker.heartbeat.interval.ms": "500",
         "broker.session.timeout.ms": "3000",
