@@ -27,7 +27,7 @@ from rich.table import Table
 from benchmarks import machine
 from benchmarks.spark import stock_spark
 from moldau.records.compression import CODEC_BY_NAME
-from moldau.spark.client.settings import client_settings
+from moldau.spark.brokers import client_settings
 from moldau.spark.task_writing import TaskWriter
 from moldau.spark.write_settings import EncodingSettings, WriteSettings
 from moldau.testing import Cluster

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, ShareConsumer, TopicPartition
 
-from moldau.cli.admin import Admin
-from moldau.cli.admin.coordinators import find_coordinators
+from moldau.client.admin import Admin
+from moldau.client.coordinators import find_coordinators
 from moldau.protocol.errors import ApiError
 from moldau.protocol.generated.wire.streams_group_heartbeat_request import (
     StreamsGroupHeartbeatRequest,

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from moldau.cli.admin import Admin
 from moldau.cli.kafka import console_share_consumer, groups, share_groups, streams_groups
 from moldau.cli.kafka.consumer_groups import regex_verdict
+from moldau.client.admin import Admin
 from moldau.protocol.api import ApiKey
 from tests.cli import group_zoo as zoo
 from tests.cli.conftest import Done, spawn
-from tests.cli.peer import Peer
 from tests.cli.test_cli_startup import HEAVY, loaded_by
+from tests.client.peer import Peer
 
 Kafka = Callable[..., Done]
 Moldau = Callable[..., Done]

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cli.admin.resets import parse_date_time, parse_duration, parse_partitions
-from moldau.cli.admin.streams_groups import is_internal_name
 from moldau.cli.commands._group_reset import parse_moment
 from moldau.cli.commands._group_watch import Rates, duration_text, frame
 from moldau.cli.commands.group import ranges_text
 from moldau.cli.errors import CliError
+from moldau.cli.resets import parse_date_time, parse_duration, parse_partitions
+from moldau.client.admin.streams_groups import is_internal_name
 from tests.cli import group_zoo as zoo
 from tests.cli.conftest import Done
 

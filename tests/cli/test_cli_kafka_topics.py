@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from moldau.cli.admin.topics import PartitionDescription, Reassignment
 from moldau.cli.errors import CliError
 from moldau.cli.kafka.topics import format_partition, parse_assignment, parse_configs, replication_factor
+from moldau.client.admin.topics import PartitionDescription, Reassignment
 from tests.cli.conftest import Done
 
 Kafka = Callable[..., Done]

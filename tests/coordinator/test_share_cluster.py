@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from moldau.cli.admin import Admin
-from moldau.cli.admin.coordinators import ask_coordinator
-from moldau.cli.admin.failures import failure
-from moldau.cli.admin.groups import delete_groups
-from moldau.cli.admin.share_groups import (
+from moldau.client.admin import Admin
+from moldau.client.admin.groups import delete_groups
+from moldau.client.admin.share_groups import (
     alter_share_offsets,
     delete_share_offsets,
     describe_share_groups,
     fetch_share_offsets,
 )
+from moldau.client.coordinators import ask_coordinator
+from moldau.client.errors import failure
 from moldau.protocol.errors import ApiError
 from moldau.protocol.generated.wire.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from moldau.testing import Cluster

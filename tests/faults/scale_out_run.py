@@ -18,14 +18,14 @@ from io import StringIO
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
-from moldau.cli.admin import Admin
-from moldau.cli.admin.cluster import describe_cluster, describe_quorum
-from moldau.cli.admin.configs import ResourceType, alter_configs
-from moldau.cli.admin.reassignments import all_reassignments, reassign
-from moldau.cli.admin.topics import create_topic, describe_topics, list_topics
 from moldau.cli.kafka import cluster as cluster_tool
 from moldau.cli.kafka import metadata_quorum
 from moldau.cli.main import main as moldau
+from moldau.client.admin import Admin
+from moldau.client.admin.cluster import describe_cluster, describe_quorum
+from moldau.client.admin.configs import ResourceType, alter_configs
+from moldau.client.admin.reassignments import all_reassignments, reassign
+from moldau.client.admin.topics import create_topic, describe_topics, list_topics
 from moldau.protocol.uuids import uuid_to_string
 from moldau.testing.nodes import NodeCluster
 

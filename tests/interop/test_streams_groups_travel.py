@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from moldau.cli.admin import Admin
-from moldau.cli.admin.coordinators import ask_coordinator
+from moldau.client.admin import Admin
+from moldau.client.coordinators import ask_coordinator
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.generated.wire import streams_group_heartbeat_request as wire
 from moldau.protocol.generated.wire.streams_group_describe_request import StreamsGroupDescribeRequest

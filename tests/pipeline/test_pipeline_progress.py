@@ -139,7 +139,7 @@ FROM_A_SOURCE = """[STREAM_FAILED] Query [id = 9e6f, runId = cff2] terminated wi
 Traceback (most recent call last):
   File "planning.py", line 58, in find_partitions
     raise unknown_topic(name, views[name].error)
-moldau.spark.errors.MoldauError: There is no topic 'nope': check its name, or create it before the query starts
+moldau.client.errors.MoldauError: There is no topic 'nope': check its name, or create it before the query starts
  SQLSTATE: 38000 SQLSTATE: XXKST
 === Streaming Query ===
 Identifier: [id = 9e6f]
@@ -173,11 +173,11 @@ def test_plans_are_left_out() -> None:
         (FROM_JAVA, "Failed to find the data source: moldau.", False),
         (FROM_A_FUNCTION.replace("ValueError", "NameError"), "NameError: not a number", True),
         (
-            "moldau.spark.errors.MoldauError: Cannot reach a broker (x:1: refused)",
+            "moldau.client.errors.MoldauError: Cannot reach a broker (x:1: refused)",
             "Cannot reach a broker (x:1: refused)",
             False,
         ),
-        ("x\nmoldau.spark.errors.FencedError: Another run has taken over", "Another run has taken over", True),
+        ("x\nmoldau.client.errors.FencedError: Another run has taken over", "Another run has taken over", True),
         (
             "[STREAM_FAILED] Query [id = 1] terminated with exception: Connection reset SQLSTATE: XXKST",
             "Connection reset",

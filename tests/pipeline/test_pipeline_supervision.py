@@ -125,7 +125,7 @@ def test_progress_makes_failures_forgotten(stage: Stage) -> None:
 
 
 def test_what_cannot_get_better_is_not_tried_again(stage: Stage) -> None:
-    query = stage.query("q", "moldau.spark.errors.MoldauError: There is no topic 'x': check its name")
+    query = stage.query("q", "moldau.client.errors.MoldauError: There is no topic 'x': check its name")
     stage.supervisor.start()
     query.awaitTermination()
     assert stage.supervisor.wait(PATIENCE)

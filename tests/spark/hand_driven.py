@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
+from moldau.client.transactions import Transaction
 from moldau.spark import exactly_once as once
-from moldau.spark.client.cluster import shared_cluster
-from moldau.spark.client.transactions import Transaction
+from moldau.spark.brokers import shared_cluster
 from moldau.spark.exactly_once import CommitSettings, Decision, Plan, TaskWork
 from moldau.spark.task_writing import TaskWriter
 from tests.spark.world import read_values, rows, settings_for, write_settings

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from moldau.client import transactions
+from moldau.client.cluster import Cluster
+from moldau.client.errors import FencedError, MoldauError
 from moldau.spark import exactly_once as once
-from moldau.spark.client import transactions
-from moldau.spark.client.cluster import Cluster
-from moldau.spark.client.settings import client_settings
-from moldau.spark.errors import FencedError, MoldauError
+from moldau.spark.brokers import client_settings
 from tests.clients.java_tools import JavaTools
 from tests.interop.apache_kafka import ApacheKafka, free_ports, shared_properties
 from tests.spark.hand_driven import Query

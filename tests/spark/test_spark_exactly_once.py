@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moldau.client import transactions
+from moldau.client.errors import FencedError, MoldauError
+from moldau.client.offsets import READ_UNCOMMITTED
 from moldau.spark import exactly_once as once
-from moldau.spark.client import transactions
-from moldau.spark.client.offsets import READ_UNCOMMITTED
-from moldau.spark.errors import FencedError, MoldauError
 from moldau.spark.exactly_once import Decision, TaskWork, decode_decision, encode_decision
 from moldau.spark.task_writing import TaskWriter
 from moldau.testing import Cluster

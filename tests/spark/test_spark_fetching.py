@@ -8,19 +8,11 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from moldau.spark.client.cluster import shared_cluster
-from moldau.spark.client.offsets import (
-    EARLIEST,
-    LATEST,
-    NO_OFFSET,
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
-    commit_group_offsets,
-    group_offsets,
-    list_offsets,
-)
-from moldau.spark.client.settings import client_settings
-from moldau.spark.errors import DataLossError, MoldauError
+from moldau.client.errors import MoldauError
+from moldau.client.group_offsets import commit_group_offsets, group_offsets
+from moldau.client.offsets import EARLIEST, LATEST, NO_OFFSET, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
+from moldau.spark.brokers import client_settings, shared_cluster
+from moldau.spark.errors import DataLossError
 from moldau.spark.fetching import OffsetRange, read_range
 from moldau.testing import Cluster
 from tests.spark.world import SCHEMA, fetch_settings, read_values, settings_for

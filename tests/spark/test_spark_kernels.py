@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_murmur2
 
+from moldau.client.errors import MoldauError
 from moldau.records.batch import HEADER_SIZE, BatchHeader
 from moldau.records.builder import build_batch
 from moldau.records.compression import LZ4, NONE, ZSTD
@@ -16,7 +17,6 @@ from moldau.records.record import Record, read_records
 from moldau.spark import kernels
 from moldau.spark.columns import ColumnBuilder
 from moldau.spark.encoding import ProducerIdentity, RowEncoder
-from moldau.spark.errors import MoldauError
 from moldau.spark.write_settings import EncodingSettings
 from tests.spark.world import HEADER, SCHEMA_WITH_HEADERS
 

@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import StringType, StructField, StructType
 
-from moldau.spark.errors import DataLossError, MoldauError
+from moldau.client.errors import MoldauError
+from moldau.spark.errors import DataLossError
 from moldau.spark.source import SCHEMA, MoldauDataSource
 from moldau.spark.stream_reader import MoldauStreamReader
 from moldau.testing import Cluster

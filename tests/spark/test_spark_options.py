@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from moldau.spark.client.offsets import EARLIEST, LATEST, READ_COMMITTED
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
+from moldau.client.offsets import EARLIEST, LATEST, READ_COMMITTED
 from moldau.spark.options import Bound, source_options
 
 BASE = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "a, b"}

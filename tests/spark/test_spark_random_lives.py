@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from moldau.client import transactions
+from moldau.client.errors import FencedError
 from moldau.spark import exactly_once as once
-from moldau.spark.client import transactions
-from moldau.spark.errors import FencedError
 from moldau.spark.exactly_once import Decision, Plan
 from moldau.testing import Cluster
 from tests.spark.hand_driven import TASKS, Query

@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql.functions import udf
 from pyspark.sql.types import BinaryType
 
-from moldau.spark.client.cluster import shared_cluster
-from moldau.spark.client.offsets import group_offsets
+from moldau.client.group_offsets import group_offsets
+from moldau.spark.brokers import shared_cluster
 from moldau.testing import Cluster
 from tests.spark.world import read_values, settings_for
 

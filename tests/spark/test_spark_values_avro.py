@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as spark_types
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.spark.values.avro_schema import Layout, parse, schema_for
 from moldau.spark.values.avro_values import AvroSource
 from moldau.spark.values.avro_writing import AvroWriter, check_columns

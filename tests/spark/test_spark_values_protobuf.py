@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as spark_types
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.spark.values.batches import read_batch
 from moldau.spark.values.framing import Rows
 from moldau.spark.values.proto_text import parse_proto

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.spark.values import Registry, RegistryError
 from moldau.spark.values.avro_values import AvroSource
 from moldau.spark.values.batches import read_batch

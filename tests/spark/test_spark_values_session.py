@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import functions as f
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.spark.values import (
     Avro,
     Bytes,

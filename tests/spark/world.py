@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from moldau.spark.client.cluster import shared_cluster
-from moldau.spark.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
-from moldau.spark.client.settings import ClientSettings, client_settings
+from moldau.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
+from moldau.client.settings import ClientSettings
+from moldau.spark.brokers import client_settings, shared_cluster
 from moldau.spark.fetching import FetchSettings, OffsetRange, read_range
 from moldau.spark.write_settings import EncodingSettings, WriteSettings
 

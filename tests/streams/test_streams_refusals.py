@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.spark.values import Json, String
 from moldau.streams import Streams, session, sliding, tumbling
 from moldau.streams.entry import PROVIDER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.streams import hopping, session, sliding, tumbling
 from moldau.streams.windows import Kind, milliseconds
 

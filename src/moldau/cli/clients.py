@@ -12,8 +12,8 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from moldau.cli.admin.settings import parse_jaas
 from moldau.cli.errors import CliError
+from moldau.client.settings import parse_jaas
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer, ShareConsumer

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 
+from moldau.client.errors import MoldauError, Unreachable
 from moldau.protocol.errors import ApiError
 
 EXIT_FAILURE = 1
@@ -16,30 +17,32 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 
-class CliError(Exception):
-    """Something the user can act on: what went wrong and, if we know it, what to do about it."""
+NOBODY_HINT = "Is one running there? Start one with 'moldau start', or name another with --bootstrap-server."
+SECURITY_HINT = "If its listener uses TLS or SASL, say so with security.protocol in --command-config."
+
+
+class CliError(MoldauError):
+    """Something of the command line itself that the user can act on."""
 
     def __init__(self, message: str, hint: str | None = None, exit_code: int = EXIT_FAILURE) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        super().__init__(message, hint)
         self.exit_code = exit_code
 
 
-class ConnectionFailed(CliError):
-    """No broker of the bootstrap list could be talked to."""
+def hint_for(error: MoldauError) -> str | None:
+    """What to do about an error, in terms of what is typed here."""
+    if isinstance(error, Unreachable):
+        return SECURITY_HINT if error.answered else NOBODY_HINT
+    return error.hint
 
 
-class Unsupported(CliError):
-    """The cluster does not offer the API, or not in a version we speak."""
-
-
-def report(error: CliError, prefix: str = "") -> int:
+def report(error: MoldauError, prefix: str = "") -> int:
     """Print the error and its hint on stderr; the exit code to end with."""
     print(f"{prefix}{error.message}", file=sys.stderr)
-    if error.hint:
-        print(error.hint, file=sys.stderr)
-    return error.exit_code
+    hint = hint_for(error)
+    if hint:
+        print(hint, file=sys.stderr)
+    return error.exit_code if isinstance(error, CliError) else EXIT_FAILURE
 
 
 def guarded(run: Callable[[], int], prefix: str = "") -> int:
@@ -48,7 +51,7 @@ def guarded(run: Callable[[], int], prefix: str = "") -> int:
         code = run()
         sys.stdout.flush()
         return code
-    except CliError as error:
+    except MoldauError as error:
         sys.stdout.flush()
         return report(error, prefix)
     except ApiError as error:

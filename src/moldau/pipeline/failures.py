@@ -64,7 +64,7 @@ class Failure:
 def explain(error: BaseException | str) -> Failure:
     """The failure that an exception of Spark, or its text, tells about.
 
-    >>> explain("...\\nmoldau.spark.errors.MoldauError: There is no topic 'clicks': check its name\\n SQLSTATE: 38000")
+    >>> explain("...\\nmoldau.client.errors.MoldauError: There is no topic 'clicks': check its name\\n SQLSTATE: 38000")
     Failure(message="There is no topic 'clicks': check its name", permanent=True)
     """
     text = str(error)

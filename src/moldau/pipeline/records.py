@@ -10,10 +10,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from moldau.client.cluster import Cluster
+from moldau.client.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, list_offsets
 from moldau.pipeline.errors import PipelineError
-from moldau.spark.client.cluster import Cluster
-from moldau.spark.client.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, list_offsets
-from moldau.spark.client.settings import client_settings
+from moldau.spark.brokers import client_settings
 
 # How many of the newest records of each partition are looked at to find out the schema of JSON.
 SAMPLE_RECORDS = 1000

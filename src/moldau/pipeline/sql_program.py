@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from moldau.client.errors import MoldauError
 from moldau.pipeline.errors import PipelineError
 from moldau.pipeline.failures import explain
 from moldau.pipeline.records import HEADERS, latest_by_key, read_topic, text
@@ -27,7 +28,6 @@ from moldau.pipeline.sql_statements import (
 )
 from moldau.pipeline.sql_text import SqlError, split_statements
 from moldau.pipeline.sql_values import UNREAD_COLUMNS, decoded, encoded
-from moldau.spark.errors import MoldauError
 
 _RECORD = (
     f"{text('key')} as _key",

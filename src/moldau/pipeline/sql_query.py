@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from moldau.client.cluster import Cluster
 from moldau.pipeline.errors import PipelineError
 from moldau.pipeline.failures import explain
 from moldau.pipeline.records import as_text, json_schema, read_topic
-from moldau.spark.client.cluster import Cluster
-from moldau.spark.client.settings import client_settings
+from moldau.spark.brokers import client_settings
 
 TEXT, JSON, RAW = "string", "json", "raw"
 FORMATS = (TEXT, JSON, RAW)

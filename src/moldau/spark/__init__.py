@@ -4,7 +4,7 @@ The room talks to any broker that speaks Kafka's protocol, over the wire only; i
 It needs the extra `moldau[spark]`. Spark finds the format through the module `pyspark_moldau`.
 
     kernels, columns        records to Arrow and back, compiled
-    client                  a small blocking client
+    brokers                 how tasks reach brokers: the client's settings and connections
     fetching, planning      reading ranges of offsets; which ranges
     batch_reader, stream_reader, pushdown
     encoding, producing     rows to record batches to brokers

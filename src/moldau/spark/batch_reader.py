@@ -9,9 +9,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from moldau.spark.client.cluster import shared_cluster
-from moldau.spark.client.offsets import EARLIEST, NO_OFFSET, list_offsets
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
+from moldau.client.offsets import EARLIEST, NO_OFFSET, list_offsets
+from moldau.spark.brokers import shared_cluster
 from moldau.spark.fetching import FetchSettings, OffsetRange, read_range
 from moldau.spark.options import SourceOptions
 from moldau.spark.planning import find_partitions, pack, resolve, split

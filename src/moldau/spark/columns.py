@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from moldau.client.errors import MoldauError
 from moldau.spark import kernels
 from moldau.spark.buffers import POOL
-from moldau.spark.errors import MoldauError
 
 # The order of the columns, as in Spark's own Kafka source.
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")

@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from moldau.client.errors import MoldauError
 from moldau.records.batch import HEADER, HEADER_SIZE, MAGIC, TRANSACTIONAL_BIT, seal
 from moldau.records.compression import compress
 from moldau.spark import kernels
 from moldau.spark.buffers import POOL
-from moldau.spark.errors import MoldauError
 from moldau.spark.write_settings import EncodingSettings
 
 

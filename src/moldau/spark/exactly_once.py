@@ -24,13 +24,14 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from moldau.protocol.generated.wire.add_offsets_to_txn_request import AddOffsetsToTxnRequest
-from moldau.spark.client import transactions
-from moldau.spark.client.cluster import GROUP, TRANSACTION, Cluster, shared_cluster
-from moldau.spark.client.offsets import TopicPartition, commit_group_offsets, group_offsets
-from moldau.spark.client.settings import ClientSettings
-from moldau.spark.client.transactions import Transaction
-from moldau.spark.errors import FencedError, MoldauError
+from moldau.client import transactions
+from moldau.client.cluster import Cluster, TopicPartition
+from moldau.client.coordinators import GROUP, wait_for_coordinator
+from moldau.client.errors import FencedError, MoldauError
+from moldau.client.group_offsets import commit_group_offsets, group_offsets
+from moldau.client.settings import ClientSettings
+from moldau.client.transactions import Transaction
+from moldau.spark.brokers import shared_cluster
 
 # Where decisions are kept: offsets must belong to a topic that exists, and this one always does.
 DECISIONS_TOPIC = "__consumer_offsets"
@@ -170,16 +171,8 @@ def take_task_id(settings: CommitSettings, driver: Transaction, task: int) -> Tr
 
 def _check_driver(cluster: Cluster, settings: CommitSettings, driver: Transaction) -> None:
     """Fails when another driver has come. A write, so that no coordinator that was itself deposed can answer."""
-    request = AddOffsetsToTxnRequest(
-        transactional_id=driver.transactional_id,
-        producer_id=driver.producer_id,
-        producer_epoch=driver.epoch,
-        group_id=settings.transactional_id,
-    )
     doing = f"Asking whether the driver '{driver.transactional_id}' is still in charge"
-    key = driver.transactional_id
-    answer = cluster.ask_coordinator(TRANSACTION, key, request, lambda each: int(each.error_code), doing)
-    if answer.error_code:
+    if transactions.add_group(cluster, driver, settings.transactional_id, doing):
         raise FencedError(f"{doing}: no, another run of this query has taken over; stop this one")
 
 
@@ -261,7 +254,7 @@ def decode_decision(found: Mapping[int, tuple[int, str]]) -> Decision | None:
 def _places(cluster: Cluster, settings: CommitSettings) -> int:
     """How many partitions there are to keep texts at."""
     # Asking for a group's coordinator creates the topic on a cluster that never had a group.
-    cluster.coordinator(GROUP, settings.transactional_id, cluster.deadline())
+    wait_for_coordinator(cluster, GROUP, settings.transactional_id)
     return cluster.partition_count(settings.decisions_topic, cluster.deadline())
 
 

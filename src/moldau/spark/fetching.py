@@ -16,17 +16,19 @@ from typing import Any
 
 import pyarrow as pa
 
+from moldau.client.cluster import TRANSIENT, Cluster
+from moldau.client.connection import Connection
+from moldau.client.errors import Disconnected, MoldauError, UnknownTopicError, refusal
+from moldau.client.offsets import EARLIEST, READ_COMMITTED, list_offsets
+from moldau.client.settings import ClientSettings
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.generated.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from moldau.records.batch import CONTROL_ABORT, HEADER_SIZE, BatchError, BatchHeader, iter_batches
 from moldau.records.compression import DEFAULT_MAX_SIZE, CorruptRecords, RecordsTooLarge, decompress_into
 from moldau.records.record import read_control_records
+from moldau.spark.brokers import shared_cluster
 from moldau.spark.buffers import POOL
-from moldau.spark.client.cluster import TRANSIENT, Cluster, shared_cluster
-from moldau.spark.client.connection import Connection, Disconnected
-from moldau.spark.client.offsets import EARLIEST, READ_COMMITTED, list_offsets
-from moldau.spark.client.settings import ClientSettings
-from moldau.spark.errors import DataLossError, MoldauError, UnknownTopicError, refusal
+from moldau.spark.errors import DataLossError
 
 FETCH_WAIT_MS = 500
 # A length of one byte, then attributes, two deltas, two lengths and a count of a byte each.

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from moldau.spark.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, TopicPartition
-from moldau.spark.client.settings import ClientSettings, client_settings
-from moldau.spark.errors import MoldauError
+from moldau.client.cluster import TopicPartition
+from moldau.client.errors import MoldauError
+from moldau.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
+from moldau.client.settings import ClientSettings
+from moldau.spark.brokers import client_settings
 
 KAFKA_PREFIX = "kafka."
 

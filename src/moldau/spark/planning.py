@@ -11,13 +11,13 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 
+from moldau.client.cluster import Cluster, TopicPartition
+from moldau.client.errors import Disconnected, MoldauError, unknown_topic
+from moldau.client.group_offsets import group_offsets
+from moldau.client.offsets import EARLIEST, LATEST, NO_OFFSET, list_offsets
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.generated.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from moldau.records.batch import BatchError, iter_batches
-from moldau.spark.client.cluster import Cluster, unknown_topic
-from moldau.spark.client.connection import Disconnected
-from moldau.spark.client.offsets import EARLIEST, LATEST, NO_OFFSET, TopicPartition, group_offsets, list_offsets
-from moldau.spark.errors import MoldauError
 from moldau.spark.fetching import OffsetRange
 from moldau.spark.options import Bound, SourceOptions, Subscription
 

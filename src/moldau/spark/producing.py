@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from moldau.client.cluster import TRANSIENT, Cluster
+from moldau.client.connection import Connection
+from moldau.client.errors import Disconnected, FencedError, MoldauError, refusal
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.generated.wire.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from moldau.spark.client.cluster import TRANSIENT, Cluster
-from moldau.spark.client.connection import Connection, Disconnected
 from moldau.spark.encoding import EncodedBatch
-from moldau.spark.errors import FencedError, MoldauError, refusal
 
 ACKS_ALL = -1
 # Kafka remembers the last five batches of a producer in each partition: with more on their way, a repetition could not

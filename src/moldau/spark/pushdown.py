@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from moldau.spark.client.offsets import TopicPartition
+from moldau.client.cluster import TopicPartition
 
 # Columns that are never null.
 _ALWAYS_THERE = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})

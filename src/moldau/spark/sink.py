@@ -25,10 +25,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from moldau.client.errors import MoldauError
+from moldau.client.transactions import Transaction
 from moldau.records.compression import CODEC_BY_NAME
-from moldau.spark.client.settings import client_settings
-from moldau.spark.client.transactions import Transaction
-from moldau.spark.errors import MoldauError
+from moldau.spark.brokers import client_settings
 from moldau.spark.exactly_once import (
     CommitSettings,
     Decision,

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.spark.options import includes_headers, source_options
 
 HEADER_TYPE = StructType([StructField("key", StringType()), StructField("value", BinaryType())])

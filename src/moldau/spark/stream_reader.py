@@ -24,10 +24,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from moldau.client.cluster import Cluster
+from moldau.client.errors import MoldauError
+from moldau.client.group_offsets import commit_group_offsets
+from moldau.client.offsets import EARLIEST, LATEST, list_offsets
 from moldau.spark.batch_reader import RangePartition, fetch_settings, read_partition
-from moldau.spark.client.cluster import Cluster, shared_cluster
-from moldau.spark.client.offsets import EARLIEST, LATEST, commit_group_offsets, list_offsets
-from moldau.spark.errors import DataLossError, MoldauError
+from moldau.spark.brokers import shared_cluster
+from moldau.spark.errors import DataLossError
 from moldau.spark.fetching import OffsetRange
 from moldau.spark.options import SourceOptions
 from moldau.spark.planning import (

@@ -11,11 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from moldau.client.errors import MoldauError
+from moldau.client.transactions import Transaction, add_partitions, begin, idempotent_producer
 from moldau.spark import kernels
-from moldau.spark.client.cluster import shared_cluster
-from moldau.spark.client.transactions import Transaction, add_partitions, begin, idempotent_producer
+from moldau.spark.brokers import shared_cluster
 from moldau.spark.encoding import EncodedBatch, ProducerIdentity, RowEncoder, key_and_value
-from moldau.spark.errors import MoldauError
 from moldau.spark.exactly_once import CommitSettings, Plan, TaskWork, duty_of, take_task_id
 from moldau.spark.producing import BatchSender
 from moldau.spark.write_settings import WriteSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from moldau.spark.client.settings import ClientSettings
+from moldau.client.settings import ClientSettings
 
 SINK_COLUMNS = ("value", "key", "headers", "topic", "partition")
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType, TimestampType
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.spark.values import Bytes, dead_letters
 from moldau.streams.packing import quoted
 from moldau.streams.records import DROP, FAIL, PERMISSIVE, decoded

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType, VariantType
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.spark.values import Json, decode, encode
 
 # What becomes of a record that cannot be decoded: the query fails, it is left out, or it stays with nulls and `_error`.

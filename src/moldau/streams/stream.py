@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.streams import state_tables as state
 from moldau.streams.packing import packed, packed_key, quoted, schema_of, time_of, unpacked
 from moldau.streams.state_streams import Deduplicate

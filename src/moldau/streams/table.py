@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.streams import state_tables as state
 from moldau.streams.packing import key_schema, packed, packed_key, quoted, schema_of, unpacked
 from moldau.streams.state_tables import INNER, LEFT, LEFT_JOIN, OUTER, RIGHT

@@ -35,7 +35,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, Row, StructField, StructType, TimestampType
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.spark.source import SCHEMA_WITH_HEADERS
 from moldau.spark.values import Json, String, decode, encode
 from moldau.streams.entry import ADVANCE, PROVIDER, ROCKSDB, Streams

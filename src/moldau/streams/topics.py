@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.spark.sink import AT_LEAST_ONCE, EXACTLY_ONCE, each_batch
 from moldau.streams.records import encoded
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 
 _UNITS_MS = {
     "millisecond": 1,

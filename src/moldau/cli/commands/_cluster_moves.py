@@ -21,7 +21,7 @@ from moldau.cli.output import Column, bytes_text, show_json, show_rows
 from moldau.cli.placement_plans import Broker, Load, Partition, PlanError, drain_plan, loads, rebalance_plan
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
+    from moldau.client.admin import Admin
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -99,7 +99,7 @@ def drain(broker: int, how: How, target: Target) -> None:
 
     The broker is cordoned first: it is given no new partitions until the setting cordoned.log.dirs is taken off it.
     """
-    from moldau.cli.admin.cluster import describe_cluster
+    from moldau.client.admin.cluster import describe_cluster
 
     with target.admin() as admin:
         brokers, current = _situation(admin, ())
@@ -119,7 +119,7 @@ def drain(broker: int, how: How, target: Target) -> None:
 
 def _cordon(admin: Admin, broker: int) -> None:
     """Let nothing new come to a broker that is to become empty."""
-    from moldau.cli.admin.configs import ResourceType, alter_configs
+    from moldau.client.admin.configs import ResourceType, alter_configs
     from moldau.protocol.errors import ApiError
 
     try:
@@ -137,9 +137,9 @@ def _plan(make: Callable[[], dict[Partition, list[int]]]) -> dict[Partition, lis
 
 def _situation(admin: Admin, topics: Sequence[str]) -> tuple[list[Broker], dict[Partition, list[int]]]:
     """The brokers that can hold replicas, and where these are (or will be, once what moves has moved)."""
-    from moldau.cli.admin.cluster import describe_cluster, describe_log_dirs
-    from moldau.cli.admin.reassignments import all_reassignments
-    from moldau.cli.admin.topics import describe_topics, list_topics
+    from moldau.client.admin.cluster import describe_cluster, describe_log_dirs
+    from moldau.client.admin.reassignments import all_reassignments
+    from moldau.client.admin.topics import describe_topics, list_topics
 
     up = [each for each in describe_cluster(admin).brokers if not each.fenced]
     open_to_new = {
@@ -194,7 +194,7 @@ def _preview(
     brokers: Collection[Broker],
     output: str,
 ) -> None:
-    from moldau.cli.admin.cluster import describe_log_dirs
+    from moldau.client.admin.cluster import describe_log_dirs
 
     ids = sorted({broker.id for broker in brokers} | {each for replicas in current.values() for each in replicas})
     sizes: dict[Partition, int] = {}
@@ -268,7 +268,13 @@ class _Move:
         self._shown = -1
 
     def run(self) -> None:
-        from moldau.cli.admin.reassignments import PREFERRED, clear_throttles, elect_leaders, moves_of, throttle_moves
+        from moldau.client.admin.reassignments import (
+            PREFERRED,
+            clear_throttles,
+            elect_leaders,
+            moves_of,
+            throttle_moves,
+        )
 
         waiting = sorted(self._plan)
         moving: list[Partition] = []
@@ -289,7 +295,7 @@ class _Move:
         elect_leaders(self._admin, PREFERRED, sorted(self._plan))
 
     def _begin(self, partitions: Sequence[Partition]) -> None:
-        from moldau.cli.admin.reassignments import reassign
+        from moldau.client.admin.reassignments import reassign
         from moldau.protocol.errors import ErrorCode
 
         if not partitions:
@@ -300,7 +306,7 @@ class _Move:
                 raise CliError(f"{topic}-{index} cannot be moved: {error.message}")
 
     def _still_moving(self, partitions: Sequence[Partition]) -> list[Partition]:
-        from moldau.cli.admin.reassignments import all_reassignments
+        from moldau.client.admin.reassignments import all_reassignments
 
         return sorted(all_reassignments(self._admin, partitions)) if partitions else []
 

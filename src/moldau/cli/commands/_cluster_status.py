@@ -12,9 +12,9 @@ from moldau.cli.commands._shared import Target, cluster_options, output_option
 from moldau.cli.output import Column, show_facts, show_json, show_rows, time_text
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
-    from moldau.cli.admin.cluster import ClusterDescription, QuorumDescription
-    from moldau.cli.admin.topics import PartitionDescription, TopicDescription
+    from moldau.client.admin import Admin
+    from moldau.client.admin.cluster import ClusterDescription, QuorumDescription
+    from moldau.client.admin.topics import PartitionDescription, TopicDescription
 
 EXIT_UNHEALTHY = 1
 MIN_ISR = "min.insync.replicas"
@@ -75,17 +75,17 @@ def status(output: str, target: Target) -> int:
 
 
 def _look(admin: Admin) -> Picture:
-    from moldau.cli.admin.cluster import describe_cluster, describe_quorum
-    from moldau.cli.admin.reassignments import all_reassignments
-    from moldau.cli.admin.topics import describe_topics, list_topics
-    from moldau.cli.errors import CliError
+    from moldau.client.admin.cluster import describe_cluster, describe_quorum
+    from moldau.client.admin.reassignments import all_reassignments
+    from moldau.client.admin.topics import describe_topics, list_topics
+    from moldau.client.errors import MoldauError
     from moldau.protocol.errors import ApiError
 
     quorum = None
-    with contextlib.suppress(CliError, ApiError):
+    with contextlib.suppress(MoldauError, ApiError):
         quorum = describe_quorum(admin)
     reassigning = 0
-    with contextlib.suppress(CliError, ApiError):
+    with contextlib.suppress(MoldauError, ApiError):
         reassigning = len(all_reassignments(admin))
     names = [each.name for each in list_topics(admin)]
     picture = Picture(
@@ -101,7 +101,7 @@ def _look(admin: Admin) -> Picture:
 
 
 def _min_isr(admin: Admin, topics: list[str]) -> dict[str, int]:
-    from moldau.cli.admin.configs import ResourceType, describe_configs
+    from moldau.client.admin.configs import ResourceType, describe_configs
 
     found: dict[str, int] = {}
     for start in range(0, len(topics), TOPICS_PER_REQUEST):
@@ -112,7 +112,7 @@ def _min_isr(admin: Admin, topics: list[str]) -> dict[str, int]:
 
 
 def _problems(admin: Admin, picture: Picture) -> list[dict[str, Any]]:
-    from moldau.cli.admin.cluster import describe_log_dirs
+    from moldau.client.admin.cluster import describe_log_dirs
 
     problems = [
         {"what": "broker fenced", "where": f"broker {each.node_id}", "detail": f"{each.host}:{each.port}"}
@@ -160,13 +160,13 @@ def _last_failover(admin: Admin, picture: Picture) -> dict[str, Any] | None:
 def _metrics_of(admin: Admin, picture: Picture, broker: int) -> dict[str, float]:
     from urllib.request import urlopen
 
-    from moldau.cli.admin.configs import ResourceType, describe_configs
-    from moldau.cli.errors import CliError
+    from moldau.client.admin.configs import ResourceType, describe_configs
+    from moldau.client.errors import MoldauError
     from moldau.protocol.errors import ApiError
 
     try:
         described = describe_configs(admin, ResourceType.BROKER, [str(broker)], keys=[HTTP_LISTENER])
-    except (CliError, ApiError):
+    except (MoldauError, ApiError):
         return {}
     listener = next((e.value for entries in described.values() for e in entries if e.name == HTTP_LISTENER), None)
     if not listener:

@@ -12,8 +12,8 @@ from moldau.cli.errors import CliError
 from moldau.cli.output import Column, bytes_text, show_json, show_rows
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
-    from moldau.cli.admin.replica_check import Verdict
+    from moldau.cli.replica_check import Verdict
+    from moldau.client.admin import Admin
 
 EXIT_DIFFERENT = 1
 
@@ -48,11 +48,11 @@ def verify(topics: tuple[str, ...], output: str, target: Target) -> int:
 
 def check(admin: Admin, topics: tuple[str, ...], *, progress: bool = False) -> list[Verdict]:
     """Compare all replicas that can be reached."""
-    from moldau.cli.admin.cluster import describe_cluster
-    from moldau.cli.admin.configs import ResourceType, describe_configs
-    from moldau.cli.admin.offsets import EARLIEST, list_offsets
-    from moldau.cli.admin.replica_check import Difference, Verdict, compare_replicas
-    from moldau.cli.admin.topics import describe_topics, list_topics
+    from moldau.cli.replica_check import Difference, Verdict, compare_replicas
+    from moldau.client.admin.cluster import describe_cluster
+    from moldau.client.admin.configs import ResourceType, describe_configs
+    from moldau.client.admin.topics import describe_topics, list_topics
+    from moldau.client.offsets import EARLIEST, find_offsets
     from moldau.protocol.errors import ApiError
 
     names = [each.name for each in list_topics(admin)]
@@ -67,7 +67,7 @@ def check(admin: Admin, topics: tuple[str, ...], *, progress: bool = False) -> l
     found: list[Verdict] = []
     for topic_found in describe_topics(admin, wanted):
         compacted = any("compact" in (entry.value or "") for entry in policies.get(topic_found.name, ()))
-        earliest = list_offsets(admin, {(topic_found.name, each.index): EARLIEST for each in topic_found.partitions})
+        earliest = find_offsets(admin, {(topic_found.name, each.index): EARLIEST for each in topic_found.partitions})
         for each in topic_found.partitions:
             start = earliest[topic_found.name, each.index]
             if each.leader not in up or isinstance(start, ApiError):

@@ -7,15 +7,15 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from moldau.cli.admin import resets
+from moldau.cli import resets
 from moldau.cli.commands._shared import no_such_topic
 from moldau.cli.errors import CliError
 from moldau.cli.output import Column, show_json, show_rows
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
-    from moldau.cli.admin.groups import GroupListing
-    from moldau.cli.admin.resets import Partition, Plan
+    from moldau.cli.resets import Partition, Plan
+    from moldau.client.admin import Admin
+    from moldau.client.admin.groups import GroupListing
 
 COLUMNS = (
     Column("topic", "TOPIC", style="bold"),
@@ -64,8 +64,8 @@ def reset_group(
 
 def _find(admin: Admin, name: str, *, must_exist: bool) -> GroupListing | None:
     """The group. One that is told its topics need not exist yet: its consumers will begin where it is set."""
-    from moldau.cli.admin.groups import list_groups
     from moldau.cli.commands._group_view import no_such_group
+    from moldau.client.admin.groups import list_groups
 
     known = {each.group_id: each for each in list_groups(admin)}
     if must_exist and name not in known:
@@ -74,9 +74,9 @@ def _find(admin: Admin, name: str, *, must_exist: bool) -> GroupListing | None:
 
 
 def _refuse_if_active(admin: Admin, listing: GroupListing) -> None:
-    from moldau.cli.admin.groups import DEAD, EMPTY, SHARE, STREAMS, describe_groups
-    from moldau.cli.admin.share_groups import describe_share_groups
-    from moldau.cli.admin.streams_groups import describe_streams_groups
+    from moldau.client.admin.groups import DEAD, EMPTY, SHARE, STREAMS, describe_groups
+    from moldau.client.admin.share_groups import describe_share_groups
+    from moldau.client.admin.streams_groups import describe_streams_groups
 
     describing: Any = {SHARE: describe_share_groups, STREAMS: describe_streams_groups}.get(
         listing.type, describe_groups
@@ -103,8 +103,8 @@ def still_active(admin: Admin, listing: GroupListing, consequence: str) -> CliEr
 
 def _known(admin: Admin, name: str, *, is_share: bool) -> dict[Partition, int | None]:
     """Where the group stands in each partition it has read; a share group may not have settled on a start yet."""
-    from moldau.cli.admin.group_offsets import fetch_offsets
-    from moldau.cli.admin.share_groups import fetch_share_offsets
+    from moldau.client.admin.share_groups import fetch_share_offsets
+    from moldau.client.group_offsets import fetch_offsets
     from moldau.protocol.errors import ApiError, ErrorCode
 
     found: Any = (fetch_share_offsets if is_share else fetch_offsets)(admin, [name])[name]
@@ -129,7 +129,7 @@ def _partitions(admin: Admin, name: str, topics: Sequence[str], known: Iterable[
     except ApiError as error:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
-        from moldau.cli.admin.topics import list_topics
+        from moldau.client.admin.topics import list_topics
 
         there = {each.name for each in list_topics(admin)}
         wrong = next((each.partition(":")[0] for each in topics if each.partition(":")[0] not in there), None)
@@ -178,8 +178,8 @@ def _from_file(admin: Admin, name: str, path: str, topics: Sequence[str]) -> Pla
 
 
 def _write(admin: Admin, name: str, offsets: dict[Partition, int], *, is_share: bool) -> None:
-    from moldau.cli.admin.group_offsets import commit_offsets
-    from moldau.cli.admin.share_groups import alter_share_offsets
+    from moldau.client.admin.share_groups import alter_share_offsets
+    from moldau.client.group_offsets import commit_offsets
 
     (alter_share_offsets if is_share else commit_offsets)(admin, name, offsets)
 

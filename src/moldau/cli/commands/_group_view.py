@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.cli.commands._shared import BOOTSTRAP_VARIABLE, COMPLETION_TIMEOUT_MS, DEFAULT_BOOTSTRAP, suggestion
 from moldau.cli.errors import CliError
+from moldau.client.errors import MoldauError
 
 if TYPE_CHECKING:
     import click
     from click.shell_completion import CompletionItem
 
-    from moldau.cli.admin import Admin
-    from moldau.cli.admin.coordinators import Coordinator
-    from moldau.cli.admin.groups import GroupDescription, GroupListing
-    from moldau.cli.admin.streams_groups import StreamsGroup
+    from moldau.client.admin import Admin
+    from moldau.client.admin.groups import GroupDescription, GroupListing
+    from moldau.client.admin.streams_groups import StreamsGroup
+    from moldau.client.cluster import Coordinator
 
 View = dict[str, Any]
 Partition = tuple[str, int]
@@ -29,8 +30,8 @@ def complete_group(context: click.Context, _: click.Parameter, incomplete: str) 
     """Names of groups that begin with what was typed; nothing when the cluster does not answer at once."""
     from click.shell_completion import CompletionItem
 
-    from moldau.cli.admin import Admin
-    from moldau.cli.admin.groups import list_groups
+    from moldau.client.admin import Admin
+    from moldau.client.admin.groups import list_groups
     from moldau.protocol.errors import ApiError
 
     bootstrap = context.params.get("bootstrap") or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
@@ -38,7 +39,7 @@ def complete_group(context: click.Context, _: click.Parameter, incomplete: str) 
     try:
         with Admin(bootstrap, limits) as admin:
             found = list_groups(admin)
-    except (CliError, ApiError):
+    except (MoldauError, ApiError):
         return []
     return [
         CompletionItem(each.group_id, help=f"{each.type} {each.state}".strip() or None)
@@ -53,7 +54,7 @@ def no_such_group(name: str, known: Iterable[str]) -> CliError:
 
 def find_groups(admin: Admin, names: Sequence[str]) -> list[GroupListing]:
     """The listings of the named groups; an error that helps for one that is not there."""
-    from moldau.cli.admin.groups import list_groups
+    from moldau.client.admin.groups import list_groups
 
     known = {each.group_id: each for each in list_groups(admin)}
     for name in names:
@@ -64,7 +65,7 @@ def find_groups(admin: Admin, names: Sequence[str]) -> list[GroupListing]:
 
 def describe(admin: Admin, listings: Sequence[GroupListing]) -> list[View]:
     """Groups with their members, partitions and lag, in the order given. One that went away meanwhile is left out."""
-    from moldau.cli.admin.groups import SHARE, STREAMS
+    from moldau.client.admin.groups import SHARE, STREAMS
 
     shares = [each.group_id for each in listings if each.type == SHARE]
     streams = [each.group_id for each in listings if each.type == STREAMS]
@@ -79,9 +80,9 @@ def describe(admin: Admin, listings: Sequence[GroupListing]) -> list[View]:
 
 def count_members(admin: Admin, listings: Sequence[GroupListing]) -> dict[str, int | None]:
     """How many members each group has; None where the cluster does not tell."""
-    from moldau.cli.admin.groups import SHARE, STREAMS, describe_groups
-    from moldau.cli.admin.share_groups import describe_share_groups
-    from moldau.cli.admin.streams_groups import describe_streams_groups
+    from moldau.client.admin.groups import SHARE, STREAMS, describe_groups
+    from moldau.client.admin.share_groups import describe_share_groups
+    from moldau.client.admin.streams_groups import describe_streams_groups
 
     counts: dict[str, int | None] = {}
     for describing, types in (
@@ -118,8 +119,9 @@ def _present(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _consumer_views(admin: Admin, names: list[str]) -> dict[str, View]:
-    from moldau.cli.admin.group_offsets import fetch_offsets, group_lags
-    from moldau.cli.admin.groups import DEAD, describe_groups
+    from moldau.client.admin.group_lags import group_lags
+    from moldau.client.admin.groups import DEAD, describe_groups
+    from moldau.client.group_offsets import fetch_offsets
 
     groups: dict[str, GroupDescription] = _present(describe_groups(admin, names))
     groups = {name: group for name, group in groups.items() if group.state != DEAD}
@@ -146,7 +148,7 @@ def _consumer_views(admin: Admin, names: list[str]) -> dict[str, View]:
 
 
 def _share_views(admin: Admin, names: list[str]) -> dict[str, View]:
-    from moldau.cli.admin.share_groups import describe_share_groups, fetch_share_offsets
+    from moldau.client.admin.share_groups import describe_share_groups, fetch_share_offsets
 
     groups: dict[str, GroupDescription] = _present(describe_share_groups(admin, names))
     starts = _present(fetch_share_offsets(admin, groups)) if groups else {}
@@ -219,9 +221,9 @@ def _total(lags: Iterable[int | None]) -> int | None:
 
 
 def _streams_views(admin: Admin, names: list[str]) -> dict[str, View]:
-    from moldau.cli.admin.group_offsets import fetch_offsets
-    from moldau.cli.admin.offsets import LATEST, list_offsets
-    from moldau.cli.admin.streams_groups import describe_streams_groups
+    from moldau.client.admin.streams_groups import describe_streams_groups
+    from moldau.client.group_offsets import fetch_offsets
+    from moldau.client.offsets import LATEST, find_offsets
     from moldau.protocol.errors import ApiError
 
     groups: dict[str, StreamsGroup] = _present(describe_streams_groups(admin, names))
@@ -230,7 +232,7 @@ def _streams_views(admin: Admin, names: list[str]) -> dict[str, View]:
     for name, group in groups.items():
         offsets = committed.get(name, {})
         wanted = sorted({*group.active_partitions(), *offsets})
-        ends = list_offsets(admin, dict.fromkeys(wanted, LATEST)) if wanted else {}
+        ends = find_offsets(admin, dict.fromkeys(wanted, LATEST)) if wanted else {}
         partitions = []
         for topic, index in wanted:
             at, end = offsets.get((topic, index)), ends[topic, index]

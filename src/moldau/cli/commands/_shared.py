@@ -11,11 +11,12 @@ import click
 from moldau.cli import properties
 from moldau.cli.errors import CliError
 from moldau.cli.output import FORMATS
+from moldau.client.errors import MoldauError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from moldau.cli.admin import Admin
+    from moldau.client.admin import Admin
 
 BOOTSTRAP_VARIABLE = "MOLDAU_BOOTSTRAP"
 DEFAULT_BOOTSTRAP = "localhost:9092"
@@ -37,7 +38,7 @@ class Target:
             self.settings[name] = value
 
     def admin(self) -> Admin:
-        from moldau.cli.admin import Admin
+        from moldau.client.admin import Admin
 
         return Admin(self.bootstrap, self.settings, client_id="moldau")
 
@@ -77,15 +78,15 @@ def complete_topic(context: click.Context, _: click.Parameter, incomplete: str) 
     """Names of topics that begin with what was typed; nothing when the cluster does not answer at once."""
     from click.shell_completion import CompletionItem
 
-    from moldau.cli.admin import Admin
-    from moldau.cli.admin.topics import list_topics
+    from moldau.client.admin import Admin
+    from moldau.client.admin.topics import list_topics
 
     bootstrap = context.params.get("bootstrap") or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
     limits = {"default.api.timeout.ms": COMPLETION_TIMEOUT_MS, "request.timeout.ms": COMPLETION_TIMEOUT_MS}
     try:
         with Admin(bootstrap, limits) as admin:
             names = [topic.name for topic in list_topics(admin) if not topic.internal]
-    except CliError:
+    except MoldauError:
         return []
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
@@ -97,7 +98,7 @@ def topic_argument(*, many: bool = False) -> Callable[[F], F]:
 
 def no_such_topic(admin: Admin, name: str) -> CliError:
     """The error for a topic that is not there, with the nearest names that are."""
-    from moldau.cli.admin.topics import list_topics
+    from moldau.client.admin.topics import list_topics
 
     names = [topic.name for topic in list_topics(admin)]
     return CliError(f"There is no topic '{name}'", hint=suggestion(name, names, "moldau topic list"))

@@ -25,8 +25,8 @@ for each in (status, rebalance, drain, verify):
 @cluster_options
 def info(output: str, target: Target) -> None:
     """Show the cluster's id and its brokers."""
-    from moldau.cli.admin.cluster import describe_cluster
-    from moldau.cli.admin.topics import list_topics
+    from moldau.client.admin.cluster import describe_cluster
+    from moldau.client.admin.topics import list_topics
 
     with target.admin() as admin:
         found = describe_cluster(admin, fenced=True)
@@ -69,7 +69,7 @@ def info(output: str, target: Target) -> None:
 @cluster_options
 def features(output: str, target: Target) -> None:
     """Show the features the cluster supports and the levels it runs at."""
-    from moldau.cli.admin.cluster import describe_features
+    from moldau.client.admin.cluster import describe_features
 
     with target.admin() as admin:
         found = describe_features(admin)
@@ -96,7 +96,7 @@ def features(output: str, target: Target) -> None:
 @cluster_options
 def log_dirs(broker: tuple[int, ...], output: str, target: Target) -> None:
     """Show how full the brokers' log directories are."""
-    from moldau.cli.admin.cluster import describe_cluster, describe_log_dirs
+    from moldau.client.admin.cluster import describe_cluster, describe_log_dirs
 
     with target.admin() as admin:
         wanted = broker or tuple(each.node_id for each in describe_cluster(admin).brokers)
@@ -134,7 +134,7 @@ def log_dirs(broker: tuple[int, ...], output: str, target: Target) -> None:
 @cluster_options
 def quorum(output: str, target: Target) -> None:
     """Show the controllers' quorum and how far each replica of the metadata log is."""
-    from moldau.cli.admin.cluster import describe_quorum
+    from moldau.client.admin.cluster import describe_quorum
     from moldau.protocol.uuids import uuid_to_string
 
     with target.admin() as admin:

@@ -19,8 +19,8 @@ from moldau.cli.errors import CliError
 from moldau.cli.output import Column, show_rows
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
-    from moldau.cli.admin.configs import ConfigEntry, ResourceType
+    from moldau.client.admin import Admin
+    from moldau.client.admin.configs import ConfigEntry, ResourceType
 
 KINDS = ("topic", "broker", "group", "client-metrics")
 DEFAULT_BROKER = "default"
@@ -124,7 +124,7 @@ def unset(kind: str, name: str, settings: tuple[str, ...], target: Target) -> No
 def _alter(
     target: Target, kind: str, name: str, set_to: dict[str, str], delete: Sequence[str], *, dry_run: bool
 ) -> None:
-    from moldau.cli.admin.configs import alter_configs
+    from moldau.client.admin.configs import alter_configs
     from moldau.protocol.errors import ApiError, ErrorCode
 
     resource = _resource_name(kind, name)
@@ -148,7 +148,7 @@ def _nearest_setting(admin: Admin, kind: str, resource: str, wanted: Sequence[st
 
 
 def _type(kind: str) -> ResourceType:
-    from moldau.cli.admin.configs import ResourceType
+    from moldau.client.admin.configs import ResourceType
 
     return ResourceType[kind.upper().replace("-", "_")]
 
@@ -164,14 +164,14 @@ def _resource_name(kind: str, name: str) -> str:
 
 
 def _entries(admin: Admin, kind: str, name: str, *, docs: bool = False) -> list[ConfigEntry]:
-    from moldau.cli.admin.configs import describe_configs
+    from moldau.client.admin.configs import describe_configs
 
     return describe_configs(admin, _type(kind), [name], documentation=docs).get(name, [])
 
 
 def _is_own(kind: str, name: str, entry: ConfigEntry) -> bool:
     """Whether the entry was set for this very resource."""
-    from moldau.cli.admin.configs import Source
+    from moldau.client.admin.configs import Source
 
     if kind == "broker":
         return entry.source == (Source.DYNAMIC_BROKER_CONFIG if name else Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
@@ -183,13 +183,13 @@ def _value(entry: ConfigEntry) -> str | None:
 
 
 def _names(admin: Admin, kind: str) -> list[str]:
-    from moldau.cli.admin.configs import list_config_resources
-    from moldau.cli.admin.topics import list_topics
+    from moldau.client.admin.configs import list_config_resources
+    from moldau.client.admin.topics import list_topics
 
     if kind == "topic":
         return [topic.name for topic in list_topics(admin)]
     if kind == "broker":
-        admin.refresh(admin.deadline())
+        admin.refresh()
         return ["", *(str(node) for node in sorted(admin.nodes))]
     return list_config_resources(admin, _type(kind))
 

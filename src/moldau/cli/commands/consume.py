@@ -19,7 +19,7 @@ from moldau.cli.record_view import View, view_for
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-    from moldau.cli.admin import Admin
+    from moldau.client.admin import Admin
 
 POLL_SECONDS = 0.2
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -106,8 +106,8 @@ def _range(
     admin: Admin, name: str, where: str | None, only: tuple[int, ...], *, read_committed: bool
 ) -> tuple[dict[Partition, int], dict[Partition, int]]:
     """Where to begin and where the end is now, for each partition."""
-    from moldau.cli.admin.offsets import EARLIEST, LATEST, list_offsets
-    from moldau.cli.admin.topics import find_partitions
+    from moldau.client.admin.topics import find_partitions
+    from moldau.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, find_offsets
 
     known = find_partitions(admin, name)
     if not known:
@@ -118,17 +118,18 @@ def _range(
             f"Topic '{name}' has no partition {missing[0]}", hint=f"It has {len(known)}: 0 to {len(known) - 1}."
         )
     wanted = [(name, index) for index in only or known]
-    ends = _found(list_offsets(admin, dict.fromkeys(wanted, LATEST), read_committed=read_committed))
+    isolation = READ_COMMITTED if read_committed else READ_UNCOMMITTED
+    ends = _found(find_offsets(admin, dict.fromkeys(wanted, LATEST), isolation))
     if where is None or where in ("end", "latest"):
         return ends, ends
-    firsts = _found(list_offsets(admin, dict.fromkeys(wanted, EARLIEST)))
+    firsts = _found(find_offsets(admin, dict.fromkeys(wanted, EARLIEST)))
     if where in ("beginning", "earliest"):
         return firsts, ends
     if re.fullmatch(r"-\d+", where):
         return {each: max(firsts[each], ends[each] + int(where)) for each in wanted}, ends
     if re.fullmatch(r"\d+", where):
         return {each: min(max(firsts[each], int(where)), ends[each]) for each in wanted}, ends
-    at = _found(list_offsets(admin, dict.fromkeys(wanted, parse_time(where))))
+    at = _found(find_offsets(admin, dict.fromkeys(wanted, parse_time(where))))
     return {each: at[each] if at[each] >= 0 else ends[each] for each in wanted}, ends
 
 

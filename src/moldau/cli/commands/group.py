@@ -13,8 +13,8 @@ from moldau.cli.errors import CliError
 from moldau.cli.output import Column, show_facts, show_json, show_rows
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
-    from moldau.cli.admin.groups import GroupListing
+    from moldau.client.admin import Admin
+    from moldau.client.admin.groups import GroupListing
 
 TYPES = ("classic", "consumer", "share", "streams")
 LIST_COLUMNS = (
@@ -68,8 +68,8 @@ def list_(
     pattern: str | None, states: tuple[str, ...], types: tuple[str, ...], lag: bool, output: str, target: Target
 ) -> None:
     """List groups, those that contain PATTERN if one is given."""
-    from moldau.cli.admin.groups import list_groups
     from moldau.cli.commands._group_view import count_members, describe
+    from moldau.client.admin.groups import list_groups
 
     with target.admin() as admin:
         found = [
@@ -95,8 +95,8 @@ def list_(
 
 
 def _known_states(given: tuple[str, ...]) -> list[str]:
-    from moldau.cli.admin.groups import STATES
     from moldau.cli.commands._shared import suggestion
+    from moldau.client.admin.groups import STATES
 
     known = {state.lower(): state for states in STATES.values() for state in states}
     for state in given:
@@ -294,7 +294,7 @@ def delete(names: tuple[str, ...], topics: tuple[str, ...], yes: bool, if_exists
 
 
 def _existing(admin: Admin, names: tuple[str, ...], *, if_exists: bool) -> list[GroupListing]:
-    from moldau.cli.admin.groups import list_groups
+    from moldau.client.admin.groups import list_groups
 
     if not if_exists:
         return find_groups(admin, names)
@@ -302,8 +302,8 @@ def _existing(admin: Admin, names: tuple[str, ...], *, if_exists: bool) -> list[
 
 
 def _delete_group(admin: Admin, listing: GroupListing) -> None:
-    from moldau.cli.admin.groups import delete_groups
     from moldau.cli.commands._group_reset import still_active
+    from moldau.client.admin.groups import delete_groups
     from moldau.protocol.errors import ErrorCode
 
     error = delete_groups(admin, [listing.group_id])[listing.group_id]
@@ -316,10 +316,10 @@ def _delete_group(admin: Admin, listing: GroupListing) -> None:
 
 
 def _delete_offsets(admin: Admin, listing: GroupListing, topics: tuple[str, ...]) -> None:
-    from moldau.cli.admin.group_offsets import delete_offsets
-    from moldau.cli.admin.groups import SHARE
-    from moldau.cli.admin.resets import named_partitions, parse_partitions
-    from moldau.cli.admin.share_groups import delete_share_offsets
+    from moldau.cli.resets import named_partitions, parse_partitions
+    from moldau.client.admin.groups import SHARE
+    from moldau.client.admin.share_groups import delete_share_offsets
+    from moldau.client.group_offsets import delete_offsets
     from moldau.protocol.errors import ApiError
 
     results: dict[Any, ApiError | None]

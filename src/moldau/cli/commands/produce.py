@@ -102,7 +102,7 @@ def produce(
 
 def _check_topic(target: Target, name: str) -> None:
     """Fail before reading anything when nobody answers; a topic that is missing may be created by the cluster."""
-    from moldau.cli.admin.topics import find_partitions
+    from moldau.client.admin.topics import find_partitions
 
     with target.admin() as admin:
         if not find_partitions(admin, name, create=True):

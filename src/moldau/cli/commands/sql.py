@@ -75,7 +75,6 @@ def sql(
     from moldau.pipeline.errors import PipelineError
     from moldau.pipeline.spark_session import SparkSettings, check_installed, start_spark
     from moldau.pipeline.sql_query import QuerySettings, topic_names
-    from moldau.spark.errors import MoldauError
 
     options = moldau_options(target)
     if read_committed:
@@ -94,8 +93,6 @@ def sql(
             spark.stop()
     except PipelineError as error:
         raise CliError(error.message, error.hint) from None
-    except MoldauError as error:
-        raise CliError(str(error)) from None
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -18,9 +18,9 @@ from moldau.cli.commands._shared import (
 from moldau.cli.output import Column, bytes_text, show_facts, show_json, show_rows
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
-    from moldau.cli.admin.configs import ConfigEntry
-    from moldau.cli.admin.topics import TopicDescription
+    from moldau.client.admin import Admin
+    from moldau.client.admin.configs import ConfigEntry
+    from moldau.client.admin.topics import TopicDescription
 
 LIST_COLUMNS = (
     Column("name", "TOPIC", style="bold"),
@@ -62,7 +62,7 @@ def create(
     target: Target,
 ) -> None:
     """Create topics."""
-    from moldau.cli.admin.topics import create_topic
+    from moldau.client.admin.topics import create_topic
     from moldau.protocol.errors import ApiError, ErrorCode
 
     settings = parse_settings(configs)
@@ -99,7 +99,7 @@ def _counts(partitions: int, replicas: int) -> str:
 @cluster_options
 def list_(pattern: str | None, everything: bool, output: str, target: Target) -> None:
     """List topics, those that contain PATTERN if one is given."""
-    from moldau.cli.admin.topics import list_topics
+    from moldau.client.admin.topics import list_topics
     from moldau.protocol.uuids import uuid_to_string
 
     with target.admin() as admin:
@@ -125,8 +125,8 @@ def list_(pattern: str | None, everything: bool, output: str, target: Target) ->
 @cluster_options
 def describe(names: tuple[str, ...], output: str, target: Target) -> None:
     """Show topics with their settings, partitions, offsets and sizes."""
-    from moldau.cli.admin.configs import ResourceType, describe_configs
-    from moldau.cli.admin.topics import describe_topics
+    from moldau.client.admin.configs import ResourceType, describe_configs
+    from moldau.client.admin.topics import describe_topics
     from moldau.protocol.errors import ApiError, ErrorCode
 
     described = []
@@ -178,13 +178,13 @@ def _description(admin: Admin, found: TopicDescription, configs: list[ConfigEntr
 
 
 def _offsets(admin: Admin, found: TopicDescription) -> dict[tuple[int, str], int]:
-    from moldau.cli.admin.offsets import EARLIEST, LATEST, list_offsets
+    from moldau.client.offsets import EARLIEST, LATEST, find_offsets
     from moldau.protocol.errors import ApiError
 
     led = [(found.name, each.index) for each in found.partitions if each.leader >= 0]
     offsets = {}
     for word, when in (("earliest", EARLIEST), ("latest", LATEST)):
-        for (_, index), at in list_offsets(admin, dict.fromkeys(led, when)).items() if led else ():
+        for (_, index), at in find_offsets(admin, dict.fromkeys(led, when)).items() if led else ():
             if not isinstance(at, ApiError):
                 offsets[index, word] = at.offset
     return offsets
@@ -192,14 +192,14 @@ def _offsets(admin: Admin, found: TopicDescription) -> dict[tuple[int, str], int
 
 def _sizes(admin: Admin, found: TopicDescription) -> dict[int, int]:
     """Bytes of each partition on its leader's disk."""
-    from moldau.cli.admin.cluster import describe_log_dirs
-    from moldau.cli.errors import CliError
+    from moldau.client.admin.cluster import describe_log_dirs
+    from moldau.client.errors import MoldauError
     from moldau.protocol.errors import ApiError
 
     leaders = {each.index: each.leader for each in found.partitions if each.leader >= 0}
     try:
         dirs = describe_log_dirs(admin, sorted(set(leaders.values())))
-    except (ApiError, CliError):
+    except (ApiError, MoldauError):
         # Sizes are an extra: a cluster that does not tell them still describes its topics.
         return {}
     return {
@@ -241,8 +241,8 @@ def _show_description(described: dict[str, Any], output: str) -> None:
 @cluster_options
 def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tuple[str, ...], target: Target) -> None:
     """Add partitions to a topic or change its settings."""
-    from moldau.cli.admin.configs import ResourceType, alter_configs
-    from moldau.cli.admin.topics import create_partitions
+    from moldau.client.admin.configs import ResourceType, alter_configs
+    from moldau.client.admin.topics import create_partitions
     from moldau.protocol.errors import ApiError, ErrorCode
 
     settings = parse_settings(configs)
@@ -269,7 +269,7 @@ def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tu
 @cluster_options
 def delete(names: tuple[str, ...], yes: bool, if_exists: bool, target: Target) -> None:
     """Delete topics and all their records."""
-    from moldau.cli.admin.topics import delete_topics
+    from moldau.client.admin.topics import delete_topics
     from moldau.protocol.errors import ErrorCode
 
     if not yes and sys.stdin.isatty():

@@ -32,7 +32,7 @@ def txn() -> None:
 @cluster_options
 def list_(states: tuple[str, ...], pattern: str | None, longer_than: float | None, output: str, target: Target) -> None:
     """List transactional ids and the state of their transactions."""
-    from moldau.cli.admin.transactions import list_transactions
+    from moldau.client.admin.transactions import list_transactions
 
     duration = None if longer_than is None else int(longer_than * 1000)
     with target.admin() as admin:
@@ -55,7 +55,7 @@ def list_(states: tuple[str, ...], pattern: str | None, longer_than: float | Non
 @cluster_options
 def describe(transactional_id: str, output: str, target: Target) -> None:
     """Show one transactional id: its producer, and its transaction with the partitions it has written to."""
-    from moldau.cli.admin.transactions import describe_transaction
+    from moldau.client.admin.transactions import describe_transaction
     from moldau.protocol.errors import ApiError, ErrorCode
 
     with target.admin() as admin:
@@ -88,7 +88,7 @@ def describe(transactional_id: str, output: str, target: Target) -> None:
 @cluster_options
 def abort(transactional_id: str, yes: bool, target: Target) -> None:
     """Abort the open transaction of an id and fence its producer, which cannot write any more."""
-    from moldau.cli.admin.transactions import describe_transaction, fence_producer
+    from moldau.client.admin.transactions import describe_transaction, fence_producer
     from moldau.protocol.errors import ApiError, ErrorCode
 
     with target.admin() as admin:

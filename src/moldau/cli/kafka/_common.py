@@ -10,12 +10,12 @@ from moldau.cli.errors import CliError
 from moldau.cli.kafka._options import Options
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
+    from moldau.client.admin import Admin
 
 
 def open_admin(options: Options, client_id: str, *, controllers: str | None = None) -> Admin:
     """The client of a command: like Kafka's tools it waits for the cluster instead of giving up at once."""
-    from moldau.cli.admin import Admin
+    from moldau.client.admin import Admin
 
     settings = properties.load(options.text("command-config")) if options.has("command-config") else {}
     if controllers is not None:

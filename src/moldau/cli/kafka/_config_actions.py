@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from moldau.cli.admin import Admin
-from moldau.cli.admin.configs import (
+from moldau.cli.errors import CliError
+from moldau.cli.kafka import configs as kinds
+from moldau.cli.kafka.configs import DEFAULT_NAME, Entities
+from moldau.client.admin import Admin
+from moldau.client.admin.configs import (
     ConfigEntry,
     ResourceType,
     Source,
@@ -14,7 +17,7 @@ from moldau.cli.admin.configs import (
     describe_configs,
     list_config_resources,
 )
-from moldau.cli.admin.quotas import (
+from moldau.client.admin.quotas import (
     SCRAM_MECHANISMS,
     SCRAM_MIN_ITERATIONS,
     QuotaFilter,
@@ -23,9 +26,6 @@ from moldau.cli.admin.quotas import (
     describe_quotas,
     describe_scram,
 )
-from moldau.cli.errors import CliError
-from moldau.cli.kafka import configs as kinds
-from moldau.cli.kafka.configs import DEFAULT_NAME, Entities
 
 CLIENT_QUOTAS = frozenset(
     {"producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"}
@@ -102,16 +102,18 @@ def _exists(admin: Admin, kind: str, name: str) -> bool:
 
 def _all_names(admin: Admin, kind: str) -> list[str]:
     """Everything of a kind that exists or has settings; for brokers also the default entity."""
-    from moldau.cli.admin.cluster import list_groups
-    from moldau.cli.admin.topics import list_topics
+    from moldau.client.admin.groups import list_groups
+    from moldau.client.admin.topics import list_topics
+    from moldau.protocol.api import ApiKey
 
     if kind == kinds.TOPICS:
         return [topic.name for topic in list_topics(admin)]
     if kind in (kinds.BROKERS, kinds.LOGGERS):
-        admin.refresh(admin.deadline())
+        admin.refresh()
         return [*(str(node) for node in sorted(admin.nodes)), DEFAULT_NAME]
     if kind == kinds.GROUPS:
-        return sorted({*list_groups(admin), *list_config_resources(admin, ResourceType.GROUP)})
+        groups = list_groups(admin) if admin.supports(ApiKey.LIST_GROUPS) else []
+        return sorted({*(each.group_id for each in groups), *list_config_resources(admin, ResourceType.GROUP)})
     return list_config_resources(admin, ResourceType.CLIENT_METRICS)
 
 
@@ -150,7 +152,7 @@ def java_double(value: float) -> str:
 
 
 def _describe_scram(admin: Admin, users: Sequence[str]) -> None:
-    from moldau.cli.admin.failures import java_name
+    from moldau.cli.java_errors import java_name
     from moldau.protocol.api import ApiKey
     from moldau.protocol.errors import ErrorCode
 

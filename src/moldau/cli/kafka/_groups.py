@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from moldau.cli.errors import ConnectionFailed, Unsupported
 from moldau.cli.kafka._common import open_admin
 from moldau.cli.kafka._options import OptionError, OptionParser, Options, integer
+from moldau.client.errors import Unreachable, Unsupported
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
-    from moldau.cli.admin.groups import GroupListing
-    from moldau.cli.admin.resets import Partition, Plan
+    from moldau.cli.resets import Partition, Plan
+    from moldau.client.admin import Admin
+    from moldau.client.admin.groups import GroupListing
     from moldau.protocol.errors import ApiError
 
 DEFAULT_TIMEOUT_MS = 30_000
@@ -114,12 +114,12 @@ def open_group_admin(options: Options, client_id: str) -> Admin:
 
 def report_failures(action: Callable[[], None], kind: str, *, exit_code: int) -> int:
     """Run an action; an error of the cluster is reported as Kafka's tool does it."""
-    from moldau.cli.admin.failures import java_text
+    from moldau.cli.java_errors import java_text
     from moldau.protocol.errors import ApiError
 
     try:
         action()
-    except (ConnectionFailed, Unsupported, OptionError):
+    except (Unreachable, Unsupported, OptionError):
         raise
     except ApiError as error:
         print_error(f"Executing {kind} group command failed due to {java_text(error)}")
@@ -163,7 +163,7 @@ def serves(admin: Admin, api_key: int, kind: str) -> None:
 
 
 def wanted_states(options: Options, group_type: str) -> list[str]:
-    from moldau.cli.admin.groups import STATES
+    from moldau.client.admin.groups import STATES
 
     text = options.value("state")
     if not text:
@@ -210,7 +210,7 @@ def planned(
     committed: Callable[[], dict[Partition, int]],
 ) -> dict[Partition, int]:
     """The offsets the chosen scenario leads to, with Kafka's remarks about those that were moved."""
-    from moldau.cli.admin import resets
+    from moldau.cli import resets
 
     if options.has("to-offset"):
         plan = resets.to_offset(admin, partitions, options.value("to-offset"))
@@ -240,7 +240,7 @@ def planned(
 
 def planned_simply(admin: Admin, options: Options, partitions: list[Partition]) -> dict[Partition, int]:
     """The offsets of a share group, which knows fewer scenarios."""
-    from moldau.cli.admin import resets
+    from moldau.cli import resets
 
     if options.has("to-earliest"):
         plan = resets.to_earliest(admin, partitions)
@@ -253,7 +253,7 @@ def planned_simply(admin: Admin, options: Options, partitions: list[Partition]) 
 
 
 def _date_time(text: str) -> int:
-    from moldau.cli.admin.resets import parse_date_time
+    from moldau.cli.resets import parse_date_time
 
     try:
         return parse_date_time(text)
@@ -264,7 +264,7 @@ def _date_time(text: str) -> int:
 def _ago(text: str) -> int:
     import time
 
-    from moldau.cli.admin.resets import parse_duration
+    from moldau.cli.resets import parse_duration
 
     try:
         return int(time.time() * 1000) - parse_duration(text)
@@ -273,7 +273,7 @@ def _ago(text: str) -> int:
 
 
 def _from_file(admin: Admin, options: Options, group: str) -> Plan:
-    from moldau.cli.admin import resets
+    from moldau.cli import resets
 
     groups = options.values("group")
     plans = resets.read_plan_file(options.text("from-file"), groups[0] if len(groups) == 1 else None)
@@ -347,8 +347,8 @@ def partitions_to_forget(
     admin: Admin, arguments: Iterable[str]
 ) -> tuple[list[Partition], dict[Partition, ApiError | None]]:
     """The partitions `topic` and `topic:0,1` mean, and the topics that do not exist (as partition -1)."""
-    from moldau.cli.admin.resets import parse_partitions
-    from moldau.cli.admin.topics import describe_topics
+    from moldau.cli.resets import parse_partitions
+    from moldau.client.admin.topics import describe_topics
     from moldau.protocol.errors import ApiError
 
     partitions, topics = parse_partitions(arguments)
@@ -367,8 +367,8 @@ def forget_offsets(
     admin: Admin, group: str, partitions: list[Partition], results: dict[Partition, ApiError | None]
 ) -> None:
     """Delete offsets and report each partition."""
-    from moldau.cli.admin.failures import java_text
-    from moldau.cli.admin.group_offsets import delete_offsets
+    from moldau.cli.java_errors import java_text
+    from moldau.client.group_offsets import delete_offsets
     from moldau.protocol.errors import ApiError, ErrorCode
 
     outcome: dict[Partition, ApiError | None]

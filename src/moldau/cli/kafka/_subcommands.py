@@ -10,7 +10,7 @@ from moldau.cli import properties
 from moldau.cli.kafka._options import HelpShown, version_text
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
+    from moldau.client.admin import Admin
 
 
 def new_parser(program: str, summary: str) -> argparse.ArgumentParser:
@@ -41,7 +41,7 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpar
 
 
 def open_admin(arguments: argparse.Namespace, config: str | None, client_id: str) -> Admin:
-    from moldau.cli.admin import Admin
+    from moldau.client.admin import Admin
 
     settings = properties.load(config) if config else {}
     controllers = arguments.bootstrap_controller is not None

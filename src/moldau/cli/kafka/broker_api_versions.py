@@ -9,7 +9,7 @@ from moldau.cli.kafka._common import open_admin
 from moldau.cli.kafka._options import OptionParser, run
 
 if TYPE_CHECKING:
-    from moldau.cli.admin.connection import Connection
+    from moldau.client.connection import Connection
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,16 +21,16 @@ def execute(argv: Sequence[str] | None) -> int:
     parser.connection()
     options = parser.parse(argv)
     options.require("bootstrap-server")
-    from moldau.cli.admin.cluster import describe_cluster
-    from moldau.cli.errors import CliError
+    from moldau.client.admin.cluster import describe_cluster
+    from moldau.client.errors import Disconnected, MoldauError
 
     with open_admin(options, "broker-api-versions-tool") as admin:
         for broker in describe_cluster(admin).brokers:
             name = f"{broker.host}:{broker.port} (id: {broker.node_id} rack: {broker.rack or 'null'} isFenced: false)"
             try:
-                connection = admin.node_connection(broker.node_id, admin.deadline())
-            except CliError as error:
-                print(f"{name} -> ERROR: {error.message}")
+                connection = admin.node(broker.node_id)
+            except (Disconnected, MoldauError) as error:
+                print(f"{name} -> ERROR: {error}")
                 continue
             print(f"{name} -> {versions_text(connection)}")
     return 0

@@ -11,7 +11,7 @@ from moldau.cli.kafka._options import run
 from moldau.cli.kafka._subcommands import add_bootstrap, new_parser, open_admin, parse
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
+    from moldau.client.admin import Admin
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,13 +47,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _cluster_id(admin: Admin) -> None:
-    from moldau.cli.admin.cluster import describe_cluster
+    from moldau.client.admin.cluster import describe_cluster
 
     print(f"Cluster ID: {describe_cluster(admin).cluster_id}")
 
 
 def _unregister(admin: Admin, broker_id: int) -> None:
-    from moldau.cli.admin.membership import unregister_broker
+    from moldau.client.admin.membership import unregister_broker
     from moldau.protocol.api import ApiKey
 
     if not admin.supports(ApiKey.UNREGISTER_BROKER):
@@ -64,7 +64,7 @@ def _unregister(admin: Admin, broker_id: int) -> None:
 
 
 def _list_endpoints(admin: Admin, *, fenced: bool) -> None:
-    from moldau.cli.admin.cluster import describe_cluster, describe_controllers
+    from moldau.client.admin.cluster import describe_cluster, describe_controllers
 
     found = describe_controllers(admin) if admin.controllers else describe_cluster(admin, fenced=fenced)
     host = max((len(each.host) for each in found.brokers), default=100)

@@ -115,8 +115,8 @@ def consumer_settings(options: Options) -> dict[str, str]:
 
 def _check_served(settings: dict[str, str]) -> None:
     """A client library would wait for ever for a coordinator that cannot be."""
-    from moldau.cli.admin import Admin
     from moldau.cli.kafka._groups import serves
+    from moldau.client.admin import Admin
     from moldau.protocol.api import ApiKey
 
     with Admin(settings["bootstrap.servers"], settings, patient=True) as admin:

@@ -12,10 +12,10 @@ from moldau.cli.kafka._groups import Reported, assignment_text, column, print_er
 from moldau.cli.kafka._options import OptionParser, Options, run
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
-    from moldau.cli.admin.group_offsets import PartitionLag
-    from moldau.cli.admin.groups import GroupDescription, GroupListing, Member
-    from moldau.cli.admin.resets import Partition
+    from moldau.cli.resets import Partition
+    from moldau.client.admin import Admin
+    from moldau.client.admin.group_lags import PartitionLag
+    from moldau.client.admin.groups import GroupDescription, GroupListing, Member
 
 ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
 KIND = "consumer"
@@ -94,7 +94,7 @@ def _check(options: Options) -> None:
 
 def consumer_groups(admin: Admin, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
     """Groups that consume: of the newer protocol, of the classic one, and those that only ever committed offsets."""
-    from moldau.cli.admin.groups import CLASSIC, CONSUMER, CONSUMER_PROTOCOL, list_groups
+    from moldau.client.admin.groups import CLASSIC, CONSUMER, CONSUMER_PROTOCOL, list_groups
 
     listed = list_groups(admin, states=states, types=types)
     return [
@@ -108,7 +108,7 @@ def _list(admin: Admin, options: Options) -> None:
         for each in consumer_groups(admin):
             print(each.group_id)
         return
-    from moldau.cli.admin.groups import CONSUMER
+    from moldau.client.admin.groups import CONSUMER
 
     groups = consumer_groups(admin, states=shared.wanted_states(options, CONSUMER), types=_wanted_types(options))
     rows = [("GROUP", "TYPE", "STATE"), *((each.group_id, each.type, each.state or "Unknown") for each in groups)]
@@ -119,7 +119,7 @@ def _list(admin: Admin, options: Options) -> None:
 
 
 def _wanted_types(options: Options) -> list[str]:
-    from moldau.cli.admin.groups import CLASSIC, CONSUMER
+    from moldau.client.admin.groups import CLASSIC, CONSUMER
 
     text = options.value("type")
     if not text:
@@ -136,7 +136,7 @@ def _wanted_types(options: Options) -> list[str]:
 
 def described(admin: Admin, groups: Iterable[str]) -> dict[str, GroupDescription]:
     """Descriptions by name; the first group that is none of these ends the command."""
-    from moldau.cli.admin.groups import CONSUMER_PROTOCOL, describe_groups
+    from moldau.client.admin.groups import CONSUMER_PROTOCOL, describe_groups
     from moldau.protocol.errors import ApiError
 
     found: dict[str, GroupDescription] = {}
@@ -167,7 +167,8 @@ def _describe(admin: Admin, options: Options) -> None:
 
 
 def lags(admin: Admin, descriptions: dict[str, GroupDescription]) -> dict[str, list[PartitionLag]]:
-    from moldau.cli.admin.group_offsets import fetch_offsets, group_lags
+    from moldau.client.admin.group_lags import group_lags
+    from moldau.client.group_offsets import fetch_offsets
     from moldau.protocol.errors import ApiError
 
     committed = {}
@@ -180,7 +181,7 @@ def lags(admin: Admin, descriptions: dict[str, GroupDescription]) -> dict[str, l
 
 def _has_rows(group: GroupDescription, count: int) -> bool:
     """Remark on the group's state; whether there is something to show."""
-    from moldau.cli.admin.groups import DEAD, EMPTY
+    from moldau.client.admin.groups import DEAD, EMPTY
 
     if group.state == DEAD:
         print_error(f"Consumer group '{group.group_id}' does not exist.")
@@ -276,8 +277,8 @@ def _print_state(group: GroupDescription, *, verbose: bool) -> None:
 
 
 def _reset(admin: Admin, options: Options) -> None:
-    from moldau.cli.admin.group_offsets import commit_offsets
-    from moldau.cli.admin.groups import describe_groups
+    from moldau.client.admin.groups import describe_groups
+    from moldau.client.group_offsets import commit_offsets
     from moldau.protocol.errors import ApiError, ErrorCode
 
     plans: dict[str, dict[Partition, int]] = {}
@@ -305,10 +306,10 @@ def _reset(admin: Admin, options: Options) -> None:
 
 
 def _plan(admin: Admin, options: Options, group: str) -> dict[Partition, int]:
-    from moldau.cli.admin.resets import check_partitions, named_partitions
+    from moldau.cli.resets import check_partitions, named_partitions
 
     def committed() -> dict[Partition, int]:
-        from moldau.cli.admin.group_offsets import fetch_offsets
+        from moldau.client.group_offsets import fetch_offsets
         from moldau.protocol.errors import ApiError
 
         offsets = fetch_offsets(admin, [group])[group]
@@ -329,8 +330,8 @@ def _plan(admin: Admin, options: Options, group: str) -> dict[Partition, int]:
 
 
 def _delete(admin: Admin, options: Options) -> None:
-    from moldau.cli.admin.failures import java_text
-    from moldau.cli.admin.groups import delete_groups
+    from moldau.cli.java_errors import java_text
+    from moldau.client.admin.groups import delete_groups
 
     results = delete_groups(admin, shared.selected(options, lambda: consumer_groups(admin)))
     shared.print_deleted_groups(KIND, {group: java_text(error) if error else None for group, error in results.items()})

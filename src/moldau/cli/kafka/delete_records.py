@@ -27,8 +27,8 @@ def execute(argv: Sequence[str] | None) -> int:
     except OSError as error:
         raise CliError(f"Cannot read {path}: {error.strerror}") from None
 
-    from moldau.cli.admin.failures import java_text
-    from moldau.cli.admin.offsets import delete_records
+    from moldau.cli.java_errors import java_text
+    from moldau.client.offsets import delete_records
     from moldau.protocol.errors import ApiError
 
     with open_admin(options, "kafka-delete-records") as admin:

@@ -11,7 +11,7 @@ from moldau.cli.kafka._options import run
 from moldau.cli.kafka._subcommands import add_bootstrap, new_parser, open_admin, parse
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
+    from moldau.client.admin import Admin
 
 METADATA_VERSION = "metadata.version"
 LOOKUPS = ("version-mapping", "feature-dependencies")
@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _describe(admin: Admin, node_id: int | None) -> None:
-    from moldau.cli.admin.cluster import describe_features
+    from moldau.client.admin.cluster import describe_features
 
     found = describe_features(admin, node_id)
     for each in found.features:
@@ -146,7 +146,7 @@ def _name_and_level(text: str) -> tuple[str, int]:
 
 
 def _update(admin: Admin, arguments: argparse.Namespace, levels: dict[str, int]) -> int:
-    from moldau.cli.admin.membership import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE, update_features
+    from moldau.client.admin.membership import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE, update_features
 
     command: str = arguments.command
     kind = UPGRADE

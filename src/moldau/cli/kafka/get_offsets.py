@@ -35,9 +35,9 @@ def execute(argv: Sequence[str] | None) -> int:
     time = parse_time(options.text("time"))
     accepts = partition_filter(options)
 
-    from moldau.cli.admin.failures import java_text
-    from moldau.cli.admin.offsets import UNKNOWN_OFFSET, list_offsets
-    from moldau.cli.admin.topics import list_topics
+    from moldau.cli.java_errors import java_text
+    from moldau.client.admin.topics import list_topics
+    from moldau.client.offsets import NO_OFFSET, find_offsets
     from moldau.protocol.errors import ApiError
 
     with open_admin(options, "GetOffsetShell") as admin:
@@ -51,13 +51,13 @@ def execute(argv: Sequence[str] | None) -> int:
         ]
         if not partitions:
             raise CliError("Could not match any topic-partitions with the specified filters")
-        offsets = list_offsets(admin, dict.fromkeys(partitions, time))
+        offsets = find_offsets(admin, dict.fromkeys(partitions, time))
     for name, index in sorted(partitions, key=lambda partition: f"{partition[0]}-{partition[1]}"):
         found = offsets[name, index]
         if isinstance(found, ApiError):
             reason = java_text(found)
             print(f"Skip getting offsets for topic-partition {name}-{index} due to error: {reason}", file=sys.stderr)
-        elif found.offset != UNKNOWN_OFFSET:
+        elif found.offset != NO_OFFSET:
             print(f"{name}:{index}:{found.offset}")
     return 0
 

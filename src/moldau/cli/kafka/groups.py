@@ -10,7 +10,7 @@ from moldau.cli.kafka._common import open_admin
 from moldau.cli.kafka._options import OptionParser, Options, run
 
 if TYPE_CHECKING:
-    from moldau.cli.admin.groups import GroupListing
+    from moldau.client.admin.groups import GroupListing
 
 FILTERS = ("consumer", "share", "streams")
 MIN_WIDTH = 20
@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def execute(argv: Sequence[str] | None) -> int:
     options = _parser().parse(argv)
     _check(options)
-    from moldau.cli.admin.groups import list_groups
+    from moldau.client.admin.groups import list_groups
     from moldau.protocol.errors import ApiError
 
     with open_admin(options, "kafka-groups") as admin:
@@ -55,7 +55,7 @@ def _parser() -> OptionParser:
 
 
 def _check(options: Options) -> None:
-    from moldau.cli.admin.groups import TYPES
+    from moldau.client.admin.groups import TYPES
 
     options.require("bootstrap-server")
     if not options.has("list"):
@@ -68,7 +68,7 @@ def _check(options: Options) -> None:
 
 
 def _passes(group: GroupListing, options: Options) -> bool:
-    from moldau.cli.admin.groups import CONSUMER, CONSUMER_PROTOCOL, SHARE, STREAMS
+    from moldau.client.admin.groups import CONSUMER, CONSUMER_PROTOCOL, SHARE, STREAMS
 
     wanted_type, wanted_protocol = options.value("group-type"), options.value("protocol")
     if wanted_type is not None and group.type.lower() != wanted_type.lower():

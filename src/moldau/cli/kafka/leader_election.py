@@ -11,7 +11,7 @@ from moldau.cli.kafka._common import open_admin
 from moldau.cli.kafka._options import OptionParser, Options, integer, run
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
+    from moldau.client.admin import Admin
 
 TYPES = ("preferred", "unclean")
 
@@ -69,8 +69,8 @@ def _check(options: Options) -> int:
 
 
 def _elect(admin: Admin, kind: int, partitions: Sequence[Partition] | None) -> None:
-    from moldau.cli.admin.failures import java_text
-    from moldau.cli.admin.reassignments import elect_leaders
+    from moldau.cli.java_errors import java_text
+    from moldau.client.admin.reassignments import elect_leaders
     from moldau.protocol.errors import ErrorCode
 
     told = sorted(elect_leaders(admin, kind, partitions).items())

@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def execute(argv: Sequence[str] | None) -> int:
     options = _parser().parse(argv)
     options.require("bootstrap-server", "describe")
-    from moldau.cli.admin.cluster import describe_cluster, describe_log_dirs
+    from moldau.client.admin.cluster import describe_cluster, describe_log_dirs
 
     with open_admin(options, "log-dirs-tool") as admin:
         existing = [broker.node_id for broker in describe_cluster(admin).brokers]
@@ -62,7 +62,7 @@ def _joined(ids: Sequence[int]) -> str:
 
 def _printable(dirs: Sequence[Any], topics: set[str]) -> list[dict[str, Any]]:
     """The shape Kafka's tool prints, in its order of fields."""
-    from moldau.cli.admin.failures import java_name
+    from moldau.cli.java_errors import java_name
 
     return [
         {

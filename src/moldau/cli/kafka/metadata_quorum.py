@@ -13,9 +13,9 @@ from moldau.cli.kafka._options import run
 from moldau.cli.kafka._subcommands import add_bootstrap, new_parser, open_admin, parse
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
-    from moldau.cli.admin.cluster import QuorumDescription, QuorumReplica
-    from moldau.cli.admin.membership import VoterAddress
+    from moldau.client.admin import Admin
+    from moldau.client.admin.cluster import QuorumDescription, QuorumReplica
+    from moldau.client.admin.membership import VoterAddress
 
 TITLES = ("NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp", "Status")
 UNKNOWN = -1
@@ -84,7 +84,7 @@ def _leader(found: QuorumDescription) -> QuorumReplica:
 
 
 def _status(admin: Admin) -> None:
-    from moldau.cli.admin.cluster import describe_cluster, describe_quorum
+    from moldau.client.admin.cluster import describe_cluster, describe_quorum
 
     cluster_id = describe_cluster(admin).cluster_id
     found = describe_quorum(admin)
@@ -122,7 +122,7 @@ def _nodes(found: QuorumDescription, replicas: Sequence[QuorumReplica]) -> str:
 
 
 def _replication(admin: Admin, *, human: bool) -> None:
-    from moldau.cli.admin.cluster import describe_quorum
+    from moldau.client.admin.cluster import describe_quorum
     from moldau.protocol.uuids import uuid_to_string
 
     found = describe_quorum(admin)
@@ -157,8 +157,8 @@ def _time(timestamp_ms: int, *, human: bool) -> str:
 
 
 def _add(admin: Admin, path: str, *, dry_run: bool) -> None:
-    from moldau.cli.admin.cluster import describe_cluster
-    from moldau.cli.admin.membership import add_voter
+    from moldau.client.admin.cluster import describe_cluster
+    from moldau.client.admin.membership import add_voter
     from moldau.protocol.uuids import uuid_to_string
 
     values = properties.load(path)
@@ -209,7 +209,7 @@ def _directory_id(directory: str) -> bytes:
 
 
 def _addresses(values: dict[str, str]) -> list[VoterAddress]:
-    from moldau.cli.admin.membership import VoterAddress
+    from moldau.client.admin.membership import VoterAddress
 
     known = {}
     for key in ("listeners", "advertised.listeners"):
@@ -228,8 +228,8 @@ def _addresses(values: dict[str, str]) -> list[VoterAddress]:
 
 
 def _remove(admin: Admin, arguments: argparse.Namespace) -> None:
-    from moldau.cli.admin.cluster import describe_cluster
-    from moldau.cli.admin.membership import remove_voter
+    from moldau.client.admin.cluster import describe_cluster
+    from moldau.client.admin.membership import remove_voter
     from moldau.protocol.uuids import uuid_from_string, uuid_to_string
 
     if arguments.controller_id < 0:

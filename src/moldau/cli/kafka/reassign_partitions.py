@@ -24,10 +24,11 @@ from moldau.cli.kafka._assignment_json import (
 )
 from moldau.cli.kafka._common import open_admin
 from moldau.cli.kafka._options import OptionParser, Options, integer, run
+from moldau.client.errors import MoldauError
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
-    from moldau.cli.admin.reassignments import ReplicaPlace
+    from moldau.client.admin import Admin
+    from moldau.client.admin.reassignments import ReplicaPlace
 
 ACTIONS = ("generate", "execute", "verify", "cancel", "list")
 CONNECTION = ("bootstrap-server", "bootstrap-controller", "command-config")
@@ -73,7 +74,7 @@ def execute(argv: Sequence[str] | None) -> int:
     action = _check(options)
     try:
         _act(options, action)
-    except CliError as error:
+    except MoldauError as error:
         # Where Kafka's tool says it, and where scripts look for it.
         print(error.message)
         return 1
@@ -147,7 +148,7 @@ def _check(options: Options) -> str:
 
 
 def _list(admin: Admin) -> None:
-    from moldau.cli.admin.reassignments import all_reassignments
+    from moldau.client.admin.reassignments import all_reassignments
 
     under_way = all_reassignments(admin)
     if not under_way:
@@ -170,7 +171,7 @@ def _joined(ids: Sequence[int]) -> str:
 def _generate(admin: Admin, options: Options) -> None:
     from random import SystemRandom
 
-    from moldau.cli.admin.cluster import describe_cluster
+    from moldau.client.admin.cluster import describe_cluster
     from moldau.controller.placement import StripedPlacer, UsableBroker
 
     brokers = _broker_list(options)
@@ -212,7 +213,7 @@ def _broker_list(options: Options) -> list[int]:
 
 
 def _current(admin: Admin, topics: Sequence[str]) -> dict[Partition, list[int]]:
-    from moldau.cli.admin.topics import describe_topics, list_topics
+    from moldau.client.admin.topics import describe_topics, list_topics
 
     known = {each.name for each in list_topics(admin)}
     for topic in topics:
@@ -229,8 +230,8 @@ def _current(admin: Admin, topics: Sequence[str]) -> dict[Partition, list[int]]:
 
 
 def _execute(admin: Admin, options: Options, assignment: Assignment) -> None:
-    from moldau.cli.admin.cluster import describe_cluster
-    from moldau.cli.admin.reassignments import (
+    from moldau.client.admin.cluster import describe_cluster
+    from moldau.client.admin.reassignments import (
         all_reassignments,
         moves_of,
         reassign,
@@ -275,8 +276,8 @@ def _execute(admin: Admin, options: Options, assignment: Assignment) -> None:
 
 def _directories(admin: Admin, current: Mapping[Partition, Sequence[int]]) -> dict[Replica, str]:
     """Where these replicas are; of brokers that are not there nobody knows."""
-    from moldau.cli.admin.cluster import describe_cluster
-    from moldau.cli.admin.reassignments import replica_places
+    from moldau.client.admin.cluster import describe_cluster
+    from moldau.client.admin.reassignments import replica_places
 
     known = {each.node_id for each in describe_cluster(admin).brokers}
     replicas = [(*partition, broker) for partition, brokers in current.items() for broker in brokers if broker in known]
@@ -285,7 +286,7 @@ def _directories(admin: Admin, current: Mapping[Partition, Sequence[int]]) -> di
 
 def _move_directories(admin: Admin, moves: Mapping[Replica, str], timeout_ms: int) -> None:
     """A replica that is not there yet cannot be told its directory: ask until it is."""
-    from moldau.cli.admin.reassignments import move_between_directories
+    from moldau.client.admin.reassignments import move_between_directories
     from moldau.protocol.errors import ErrorCode
 
     pending = dict(moves)
@@ -326,7 +327,7 @@ def _s(many: Sized) -> str:
 
 
 def _verify(admin: Admin, options: Options, assignment: Assignment) -> None:
-    from moldau.cli.admin.reassignments import all_reassignments, replica_places
+    from moldau.client.admin.reassignments import all_reassignments, replica_places
 
     under_way = all_reassignments(admin)
     print("Status of partition reassignment:")
@@ -356,7 +357,7 @@ def _verify(admin: Admin, options: Options, assignment: Assignment) -> None:
 
 def _known(admin: Admin, topics: Sequence[str]) -> dict[Partition, list[int]]:
     """As `_current`, but topics that are gone are no error here."""
-    from moldau.cli.admin.topics import list_topics
+    from moldau.client.admin.topics import list_topics
 
     existing = {each.name for each in list_topics(admin)}
     return _current(admin, [topic for topic in topics if topic in existing])
@@ -382,8 +383,8 @@ def _directory_state(replica: Replica, target: str, place: ReplicaPlace | None) 
 
 
 def _clear_throttles(admin: Admin, assignment: Assignment) -> None:
-    from moldau.cli.admin.cluster import describe_cluster
-    from moldau.cli.admin.reassignments import clear_throttles
+    from moldau.client.admin.cluster import describe_cluster
+    from moldau.client.admin.reassignments import clear_throttles
 
     brokers = {each.node_id for each in describe_cluster(admin).brokers}
     brokers |= {broker for _, replicas in assignment.partitions for broker in replicas}
@@ -398,7 +399,7 @@ def _clear_throttles(admin: Admin, assignment: Assignment) -> None:
 
 
 def _cancel(admin: Admin, options: Options, assignment: Assignment) -> None:
-    from moldau.cli.admin.reassignments import all_reassignments, reassign, replica_places
+    from moldau.client.admin.reassignments import all_reassignments, reassign, replica_places
 
     active = sorted(all_reassignments(admin, [partition for partition, _ in assignment.partitions]))
     if active:

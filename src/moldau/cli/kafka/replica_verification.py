@@ -14,8 +14,8 @@ from moldau.cli.kafka._common import TopicFilter, open_admin
 from moldau.cli.kafka._options import OptionParser, Options, integer, run
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
-    from moldau.cli.admin.replica_check import Verdict
+    from moldau.cli.replica_check import Verdict
+    from moldau.client.admin import Admin
 
 EXIT_DIFFERENT = 1
 
@@ -59,10 +59,10 @@ def _parser() -> OptionParser:
 
 
 def _pass(admin: Admin, options: Options, wanted: TopicFilter) -> list[Verdict]:
-    from moldau.cli.admin.configs import ResourceType, describe_configs
-    from moldau.cli.admin.offsets import list_offsets
-    from moldau.cli.admin.replica_check import compare_replicas
-    from moldau.cli.admin.topics import describe_topics, list_topics
+    from moldau.cli.replica_check import compare_replicas
+    from moldau.client.admin.configs import ResourceType, describe_configs
+    from moldau.client.admin.topics import describe_topics, list_topics
+    from moldau.client.offsets import find_offsets
     from moldau.protocol.errors import ApiError
 
     topics = [each.name for each in list_topics(admin) if wanted.allows(each.name)]
@@ -73,7 +73,7 @@ def _pass(admin: Admin, options: Options, wanted: TopicFilter) -> list[Verdict]:
     for topic in describe_topics(admin, topics):
         compacted = any("compact" in (entry.value or "") for entry in policies.get(topic.name, ()))
         at = options.value("time")
-        starts = list_offsets(admin, {(topic.name, each.index): at for each in topic.partitions})
+        starts = find_offsets(admin, {(topic.name, each.index): at for each in topic.partitions})
         for each in topic.partitions:
             start = starts[topic.name, each.index]
             if each.leader < 0 or isinstance(start, ApiError):

@@ -12,9 +12,9 @@ from moldau.cli.kafka._options import OptionParser, Options, run
 from moldau.protocol.api import ApiKey
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
-    from moldau.cli.admin.groups import GroupDescription, GroupListing
-    from moldau.cli.admin.share_groups import ShareStart
+    from moldau.client.admin import Admin
+    from moldau.client.admin.groups import GroupDescription, GroupListing
+    from moldau.client.admin.share_groups import ShareStart
     from moldau.protocol.errors import ApiError
 
     Starts = dict[tuple[str, int], ShareStart]
@@ -88,7 +88,7 @@ def _check_reset(options: Options) -> None:
 
 
 def share_groups(admin: Admin, states: Sequence[str] = ()) -> list[GroupListing]:
-    from moldau.cli.admin.groups import SHARE, list_groups
+    from moldau.client.admin.groups import SHARE, list_groups
 
     return list_groups(admin, states=states, types=[SHARE])
 
@@ -98,7 +98,7 @@ def _list(admin: Admin, options: Options) -> None:
         for each in share_groups(admin):
             print(each.group_id)
         return
-    from moldau.cli.admin.groups import SHARE
+    from moldau.client.admin.groups import SHARE
 
     groups = share_groups(admin, shared.wanted_states(options, SHARE))
     line = f"{column(each.group_id for each in groups)} %s"
@@ -111,7 +111,7 @@ def _list(admin: Admin, options: Options) -> None:
 
 
 def _described(admin: Admin, groups: list[str]) -> dict[str, GroupDescription]:
-    from moldau.cli.admin.share_groups import describe_share_groups
+    from moldau.client.admin.share_groups import describe_share_groups
     from moldau.protocol.errors import ApiError
 
     found: dict[str, GroupDescription] = {}
@@ -137,7 +137,7 @@ def _describe(admin: Admin, options: Options) -> None:
 
 
 def _starts(admin: Admin, groups: list[str]) -> dict[str, Starts]:
-    from moldau.cli.admin.share_groups import fetch_share_offsets
+    from moldau.client.admin.share_groups import fetch_share_offsets
     from moldau.protocol.errors import ApiError
 
     found: dict[str, Starts] = {}
@@ -163,7 +163,7 @@ def _print_offsets(group: str, starts: Starts, *, verbose: bool) -> None:
 
 def _remark_on_state(group: GroupDescription) -> bool:
     """Whether there may be something to show."""
-    from moldau.cli.admin.groups import DEAD, EMPTY
+    from moldau.client.admin.groups import DEAD, EMPTY
 
     if group.state == DEAD:
         print_error(f"Share group '{group.group_id}' does not exist.")
@@ -215,8 +215,8 @@ def _print_members(group: GroupDescription, *, verbose: bool) -> None:
 
 
 def _reset(admin: Admin, options: Options) -> None:
-    from moldau.cli.admin.resets import check_partitions, named_partitions
-    from moldau.cli.admin.share_groups import alter_share_offsets, describe_share_groups
+    from moldau.cli.resets import check_partitions, named_partitions
+    from moldau.client.admin.share_groups import alter_share_offsets, describe_share_groups
     from moldau.protocol.errors import ApiError, ErrorCode
 
     group = options.text("group")
@@ -240,8 +240,8 @@ def _reset(admin: Admin, options: Options) -> None:
 
 
 def _delete(admin: Admin, options: Options) -> None:
-    from moldau.cli.admin.failures import java_text
-    from moldau.cli.admin.groups import DEAD, EMPTY, delete_groups
+    from moldau.cli.java_errors import java_text
+    from moldau.client.admin.groups import DEAD, EMPTY, delete_groups
 
     listed = {each.group_id: each.state for each in share_groups(admin)}
     groups = list(listed) if options.has("all-groups") else list(dict.fromkeys(options.values("group")))
@@ -261,7 +261,7 @@ def _delete(admin: Admin, options: Options) -> None:
 
 
 def _delete_offsets(admin: Admin, options: Options) -> None:
-    from moldau.cli.admin.share_groups import delete_share_offsets
+    from moldau.client.admin.share_groups import delete_share_offsets
     from moldau.protocol.errors import ApiError
 
     topics = sorted(set(options.values("topic")))

@@ -11,11 +11,11 @@ from moldau.cli.kafka._options import OptionParser, Options, run
 from moldau.protocol.api import ApiKey
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
-    from moldau.cli.admin.group_offsets import Committed
-    from moldau.cli.admin.groups import GroupListing
-    from moldau.cli.admin.resets import Partition
-    from moldau.cli.admin.streams_groups import StreamsGroup, Tasks
+    from moldau.cli.resets import Partition
+    from moldau.client.admin import Admin
+    from moldau.client.admin.groups import GroupListing
+    from moldau.client.admin.streams_groups import StreamsGroup, Tasks
+    from moldau.client.group_offsets import Committed
 
 ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets")
 KIND = "streams"
@@ -104,7 +104,7 @@ def _check_internal_topics(options: Options) -> None:
 
 
 def streams_groups(admin: Admin, states: Sequence[str] = ()) -> list[GroupListing]:
-    from moldau.cli.admin.groups import STREAMS, list_groups
+    from moldau.client.admin.groups import STREAMS, list_groups
 
     return list_groups(admin, states=states, types=[STREAMS])
 
@@ -114,7 +114,7 @@ def _list(admin: Admin, options: Options) -> None:
         for each in streams_groups(admin):
             print(each.group_id)
         return
-    from moldau.cli.admin.groups import STREAMS
+    from moldau.client.admin.groups import STREAMS
 
     groups = streams_groups(admin, shared.wanted_states(options, STREAMS))
     line = f"{column(each.group_id for each in groups)} %s"
@@ -127,7 +127,7 @@ def _list(admin: Admin, options: Options) -> None:
 
 
 def _described(admin: Admin, group: str) -> StreamsGroup:
-    from moldau.cli.admin.streams_groups import describe_streams_groups
+    from moldau.client.admin.streams_groups import describe_streams_groups
     from moldau.protocol.errors import ApiError
 
     found = describe_streams_groups(admin, [group])[group]
@@ -149,7 +149,7 @@ def _describe(admin: Admin, options: Options) -> None:
 
 
 def _remark_on_state(group: StreamsGroup) -> None:
-    from moldau.cli.admin.groups import DEAD, EMPTY
+    from moldau.client.admin.groups import DEAD, EMPTY
 
     if group.state == DEAD:
         print_error(f"Streams group '{group.group_id}' does not exist.")
@@ -158,7 +158,7 @@ def _remark_on_state(group: StreamsGroup) -> None:
 
 
 def _has_members(group: StreamsGroup) -> bool:
-    from moldau.cli.admin.groups import DEAD
+    from moldau.client.admin.groups import DEAD
 
     if group.state == DEAD or not group.members:
         return False
@@ -217,13 +217,13 @@ def tasks_text(tasks: Tasks, prefix: str = "") -> str:
 
 
 def _print_offsets(admin: Admin, group: StreamsGroup, *, verbose: bool) -> None:
-    from moldau.cli.admin.offsets import EARLIEST, LATEST, list_offsets
+    from moldau.client.offsets import EARLIEST, LATEST, find_offsets
     from moldau.protocol.errors import ApiError
 
     partitions = group.active_partitions()
     bounds: dict[int, dict[Partition, int]] = {EARLIEST: {}, LATEST: {}}
     for when, offsets in bounds.items():
-        for partition, found in list_offsets(admin, dict.fromkeys(partitions, when)).items() if partitions else ():
+        for partition, found in find_offsets(admin, dict.fromkeys(partitions, when)).items() if partitions else ():
             if isinstance(found, ApiError):
                 raise found
             offsets[partition] = found.offset
@@ -251,7 +251,7 @@ def _committed(admin: Admin, group: StreamsGroup, *, inputs_only: bool = False) 
 
 
 def _all_committed(admin: Admin, group: str) -> dict[Partition, Committed]:
-    from moldau.cli.admin.group_offsets import fetch_offsets
+    from moldau.client.group_offsets import fetch_offsets
     from moldau.protocol.errors import ApiError
 
     offsets = fetch_offsets(admin, [group])[group]
@@ -261,8 +261,8 @@ def _all_committed(admin: Admin, group: str) -> dict[Partition, Committed]:
 
 
 def _reset(admin: Admin, options: Options) -> None:
-    from moldau.cli.admin.group_offsets import commit_offsets
-    from moldau.cli.admin.groups import DEAD, EMPTY
+    from moldau.client.admin.groups import DEAD, EMPTY
+    from moldau.client.group_offsets import commit_offsets
 
     plans: dict[str, dict[Partition, int]] = {}
     for name in shared.selected(options, lambda: streams_groups(admin)):
@@ -290,7 +290,7 @@ def _reset(admin: Admin, options: Options) -> None:
 
 
 def _plan(admin: Admin, options: Options, group: StreamsGroup) -> dict[Partition, int]:
-    from moldau.cli.admin.resets import check_partitions, named_partitions
+    from moldau.cli.resets import check_partitions, named_partitions
 
     if options.has("all-input-topics"):
         partitions = list(_committed(admin, group, inputs_only=True))
@@ -313,7 +313,7 @@ def _plan(admin: Admin, options: Options, group: StreamsGroup) -> dict[Partition
 
 def _internal_topics(group: StreamsGroup) -> list[str]:
     """The topics Kafka Streams made for the group; one with another name is not touched."""
-    from moldau.cli.admin.streams_groups import is_internal_name
+    from moldau.client.admin.streams_groups import is_internal_name
 
     topics = []
     for topic in group.internal_topics():
@@ -328,7 +328,7 @@ def _internal_topics(group: StreamsGroup) -> list[str]:
 
 
 def _delete_topics(admin: Admin, group: str, topics: Sequence[str]) -> None:
-    from moldau.cli.admin.topics import delete_topics
+    from moldau.client.admin.topics import delete_topics
     from moldau.protocol.errors import ErrorCode
 
     for error in delete_topics(admin, topics).values() if topics else ():
@@ -340,8 +340,8 @@ def _delete_topics(admin: Admin, group: str, topics: Sequence[str]) -> None:
 
 
 def _delete(admin: Admin, options: Options) -> None:
-    from moldau.cli.admin.failures import java_text
-    from moldau.cli.admin.groups import DEAD, EMPTY, delete_groups
+    from moldau.cli.java_errors import java_text
+    from moldau.client.admin.groups import DEAD, EMPTY, delete_groups
 
     listed = {each.group_id: each.state for each in streams_groups(admin)}
     groups = list(listed) if options.has("all-groups") else list(dict.fromkeys(options.values("group")))
@@ -369,8 +369,8 @@ def _delete(admin: Admin, options: Options) -> None:
 
 def _delete_left_behind(admin: Admin, internal: dict[str, list[str]]) -> None:
     """The internal topics of groups that are gone."""
-    from moldau.cli.admin.failures import java_text
-    from moldau.cli.admin.topics import delete_topics
+    from moldau.cli.java_errors import java_text
+    from moldau.client.admin.topics import delete_topics
 
     if not internal:
         return

@@ -7,14 +7,15 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from moldau.cli.errors import CliError
+from moldau.cli.errors import CliError, hint_for
 from moldau.cli.kafka._common import TopicFilter, open_admin
 from moldau.cli.kafka._options import OptionParser, Options, integer, run
+from moldau.client.errors import MoldauError
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
-    from moldau.cli.admin.configs import ConfigEntry
-    from moldau.cli.admin.topics import PartitionDescription, Reassignment, TopicDescription
+    from moldau.client.admin import Admin
+    from moldau.client.admin.configs import ConfigEntry
+    from moldau.client.admin.topics import PartitionDescription, Reassignment, TopicDescription
 
 ACTIONS = ("create", "list", "alter", "describe", "delete")
 REPORTS = (
@@ -48,11 +49,12 @@ def execute(argv: Sequence[str] | None) -> int:
                 _describe(admin, options)
             else:
                 _delete(admin, options)
-        except (ApiError, CliError) as error:
+        except (ApiError, MoldauError) as error:
             # Kafka's tool reports a failed operation on standard output, in this form.
             print(f"Error while executing topic command : {error.message}")
-            if isinstance(error, CliError) and error.hint:
-                print(error.hint, file=sys.stderr)
+            hint = hint_for(error) if isinstance(error, MoldauError) else None
+            if hint:
+                print(hint, file=sys.stderr)
             return 1
     return 0
 
@@ -165,7 +167,7 @@ def parse_configs(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def _create(admin: Admin, options: Options) -> None:
-    from moldau.cli.admin.topics import create_topic
+    from moldau.client.admin.topics import create_topic
     from moldau.protocol.errors import ApiError, ErrorCode
 
     name = options.text("topic")
@@ -198,7 +200,7 @@ def _create(admin: Admin, options: Options) -> None:
 
 
 def _alter(admin: Admin, options: Options) -> None:
-    from moldau.cli.admin.topics import create_partitions, describe_topics
+    from moldau.client.admin.topics import create_partitions, describe_topics
 
     names = _existing_names(admin, options)
     if not names:
@@ -214,7 +216,7 @@ def _alter(admin: Admin, options: Options) -> None:
 
 
 def _delete(admin: Admin, options: Options) -> None:
-    from moldau.cli.admin.topics import delete_topics
+    from moldau.client.admin.topics import delete_topics
 
     names = _existing_names(admin, options)
     if names:
@@ -223,7 +225,7 @@ def _delete(admin: Admin, options: Options) -> None:
 
 
 def _matching_names(admin: Admin, options: Options) -> list[str]:
-    from moldau.cli.admin.topics import list_topics
+    from moldau.client.admin.topics import list_topics
 
     pattern = TopicFilter(options.text("topic")) if options.has("topic") else None
     exclude_internal = options.has("exclude-internal")
@@ -243,7 +245,7 @@ def _existing_names(admin: Admin, options: Options) -> list[str]:
 
 
 def _topics_to_describe(admin: Admin, options: Options) -> list[TopicDescription]:
-    from moldau.cli.admin.topics import PARTITIONS_PER_RESPONSE, describe_topic_ids, describe_topics, list_topics
+    from moldau.client.admin.topics import PARTITIONS_PER_RESPONSE, describe_topic_ids, describe_topics, list_topics
     from moldau.protocol.uuids import ZERO_UUID, uuid_from_string
 
     topic_id = ZERO_UUID
@@ -268,9 +270,9 @@ def _topics_to_describe(admin: Admin, options: Options) -> list[TopicDescription
 
 
 def _describe(admin: Admin, options: Options) -> None:
-    from moldau.cli.admin.cluster import describe_cluster
-    from moldau.cli.admin.configs import ResourceType, describe_configs
-    from moldau.cli.admin.topics import list_reassignments
+    from moldau.client.admin.cluster import describe_cluster
+    from moldau.client.admin.configs import ResourceType, describe_configs
+    from moldau.client.admin.topics import list_reassignments
 
     topics = _topics_to_describe(admin, options)
     if not topics:

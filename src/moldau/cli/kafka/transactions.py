@@ -12,8 +12,8 @@ from moldau.cli.kafka._common import open_admin
 from moldau.cli.kafka._options import OptionParser, Options, integer, run
 
 if TYPE_CHECKING:
-    from moldau.cli.admin import Admin
-    from moldau.cli.admin.transactions import ProducerDescription
+    from moldau.client.admin import Admin
+    from moldau.client.admin.transactions import ProducerDescription
 
 Partition = tuple[str, int]
 
@@ -114,7 +114,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 
 
 def _list(admin: Admin, options: Options) -> None:
-    from moldau.cli.admin.transactions import list_transactions
+    from moldau.client.admin.transactions import list_transactions
 
     found = list_transactions(
         admin, duration_ms=options.value("duration-filter"), pattern=options.value("transactional-id-pattern")
@@ -132,7 +132,7 @@ def _transactional_id(options: Options) -> str:
 
 
 def _describe(admin: Admin, options: Options) -> None:
-    from moldau.cli.admin.transactions import describe_transaction
+    from moldau.client.admin.transactions import describe_transaction
 
     found = describe_transaction(admin, _transactional_id(options))
     started = duration = "None"
@@ -158,7 +158,7 @@ def _partition(options: Options) -> Partition:
 
 
 def _producers_of(admin: Admin, partition: Partition, broker: int | None = None) -> list[ProducerDescription]:
-    from moldau.cli.admin.transactions import describe_producers
+    from moldau.client.admin.transactions import describe_producers
     from moldau.protocol.errors import ApiError
 
     found = describe_producers(admin, [partition], broker)[partition]
@@ -187,7 +187,7 @@ def _describe_producers(admin: Admin, options: Options) -> None:
 
 
 def _abort(admin: Admin, options: Options) -> None:
-    from moldau.cli.admin.transactions import abort_in_partition
+    from moldau.client.admin.transactions import abort_in_partition
 
     partition = _partition(options)
     if options.has("start-offset"):
@@ -217,7 +217,7 @@ def _abort(admin: Admin, options: Options) -> None:
 
 
 def _force_terminate(admin: Admin, options: Options) -> None:
-    from moldau.cli.admin.transactions import fence_producer
+    from moldau.client.admin.transactions import fence_producer
 
     fence_producer(admin, _transactional_id(options))
 
@@ -226,7 +226,7 @@ def _force_terminate(admin: Admin, options: Options) -> None:
 
 
 def _find_hanging(admin: Admin, options: Options) -> None:
-    from moldau.cli.admin.transactions import find_hanging
+    from moldau.client.admin.transactions import find_hanging
 
     broker = options.value("broker-id")
     if not options.has("topic") and broker is None:
@@ -259,7 +259,7 @@ def _find_hanging(admin: Admin, options: Options) -> None:
 
 
 def _to_search(admin: Admin, options: Options, broker: int | None) -> list[Partition]:
-    from moldau.cli.admin.topics import describe_topics, list_topics
+    from moldau.client.admin.topics import describe_topics, list_topics
 
     if options.has("partition"):
         return [_partition(options)]

@@ -16,7 +16,7 @@ from fastavro import parse_schema
 from fastavro.schema import SchemaParseException, UnknownType
 from pyspark.sql import types as spark_types
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.spark.values.vectors import TWO_VECTORS, Node
 
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})

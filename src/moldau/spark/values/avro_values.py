@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.spark.values.arrow_types import arrow_type
 from moldau.spark.values.avro_reading import AvroReader
 from moldau.spark.values.avro_schema import AvroSchema, Layout, parse

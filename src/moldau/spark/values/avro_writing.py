@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as spark_types
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.spark.values import avro_write_kernel as op
 from moldau.spark.values.arrow_types import arrow_type
 from moldau.spark.values.avro_schema import MICROS_BY_TIMESTAMP, Layout

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 
 # The value ends before it should, goes on after it should, or is not made of what its format allows.
 MALFORMED: Final = "MalformedValue"

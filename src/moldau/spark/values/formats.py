@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.spark.values.errors import MALFORMED, MISMATCH, UNFRAMED, UnknownSchemaError, reason
 from moldau.spark.values.framing import SchemaId, write_prefix
 from moldau.spark.values.json_schema import json_schema_of, spark_type_of

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.spark.values.formats import Bytes, Format
 from moldau.spark.values.framing import KEY_HEADER, VALUE_HEADER
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import types as spark_types
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 
 _DEEPEST_NESTING = 50
 _TYPES: dict[str, spark_types.DataType] = {

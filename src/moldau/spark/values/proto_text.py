@@ -14,7 +14,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 
 _TOKEN = re.compile(
     r"""\s+|//[^\n]*|/\*.*?\*/                                    # nothing

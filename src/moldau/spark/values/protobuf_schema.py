@@ -23,7 +23,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 from pyspark.sql import types as spark_types
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.spark.values.proto_text import parse_proto
 
 _GOOGLE = "google/protobuf/"

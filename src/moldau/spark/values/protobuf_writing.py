@@ -13,7 +13,7 @@ import pyarrow as pa
 from google.protobuf import json_format
 from pyspark.sql import types as spark_types
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.spark.values.protobuf_schema import (
     DURATION,
     ENUM,

@@ -20,7 +20,7 @@ import urllib.request
 from dataclasses import dataclass, field
 from typing import Any
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.spark.values.errors import RegistryError, UnknownSchemaError
 
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as spark_types
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 from moldau.spark.values.arrow_types import arrow_type
 from moldau.spark.values.gathering import STACK_DEPTH, gather, total_length
 

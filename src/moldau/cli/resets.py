@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from moldau.cli.admin.client import Admin
-from moldau.cli.admin.failures import failure
-from moldau.cli.admin.offsets import EARLIEST, LATEST, UNKNOWN_OFFSET, list_offsets
 from moldau.cli.errors import CliError
+from moldau.client.admin.client import Admin
+from moldau.client.errors import failure
+from moldau.client.offsets import EARLIEST, LATEST, NO_OFFSET, find_offsets
 from moldau.protocol.errors import ApiError, ErrorCode
 
 _DURATION = re.compile(
@@ -60,7 +60,7 @@ def parse_partitions(arguments: Iterable[str]) -> tuple[list[Partition], list[st
 
 def named_partitions(admin: Admin, arguments: Iterable[str]) -> list[Partition]:
     """The partitions that `topic` and `topic:0,1` arguments mean; ApiError for a topic that does not exist."""
-    from moldau.cli.admin.topics import describe_topics
+    from moldau.client.admin.topics import describe_topics
 
     partitions, topics = parse_partitions(arguments)
     for topic in describe_topics(admin, topics):
@@ -70,7 +70,7 @@ def named_partitions(admin: Admin, arguments: Iterable[str]) -> list[Partition]:
 
 def check_partitions(admin: Admin, partitions: Sequence[Partition]) -> None:
     """ApiError for partitions that do not exist or have no leader."""
-    from moldau.cli.admin.topics import describe_topics
+    from moldau.client.admin.topics import describe_topics
 
     topics = describe_topics(admin, sorted({name for name, _ in partitions}))
     leaders = {(topic.name, each.index): each.leader for topic in topics for each in topic.partitions}
@@ -98,7 +98,7 @@ def to_time(admin: Admin, partitions: Iterable[Partition], milliseconds: int) ->
     """The first record at or after a time."""
     wanted = list(partitions)
     found = _offsets(admin, wanted, milliseconds)
-    none = [each for each in wanted if found[each] == UNKNOWN_OFFSET]
+    none = [each for each in wanted if found[each] == NO_OFFSET]
     return Plan({**found, **_offsets(admin, none, LATEST)}, without_record=none)
 
 
@@ -136,7 +136,7 @@ def within_log(admin: Admin, wishes: Mapping[Partition, int]) -> Plan:
 def _offsets(admin: Admin, partitions: Iterable[Partition], when: int) -> dict[Partition, int]:
     times = dict.fromkeys(partitions, when)
     offsets = {}
-    for partition, found in list_offsets(admin, times).items() if times else ():
+    for partition, found in find_offsets(admin, times).items() if times else ():
         if isinstance(found, ApiError):
             raise found
         offsets[partition] = found.offset

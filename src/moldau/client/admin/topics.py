@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from moldau.cli.admin.client import Admin, Deadline
-from moldau.cli.admin.failures import failure, raise_for
+from moldau.client.admin.client import Admin
+from moldau.client.errors import failure, raise_for
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.uuids import ZERO_UUID
@@ -168,7 +168,7 @@ def find_partitions(admin: Admin, name: str, *, create: bool = False) -> list[in
     from moldau.protocol.generated.wire.metadata_request import MetadataRequest, MetadataRequestTopic
 
     wanted = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=create)
-    deadline = Deadline(CREATION_SECONDS, admin.settings.retry_backoff, admin.settings.retry_backoff_max)
+    deadline = admin.deadline(CREATION_SECONDS)
     while True:
         topic = admin.ask(wanted).topics[0]
         if topic.partitions or not create or deadline.passed():
@@ -229,9 +229,8 @@ def delete_topics(admin: Admin, names: Sequence[str]) -> dict[str, ApiError]:
         topics=[DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in names], timeout_ms=CONTROLLER_TIMEOUT_MS
     )
     by_name = DeleteTopicsRequest(topic_names=list(names), timeout_ms=CONTROLLER_TIMEOUT_MS)
-    deadline = admin.deadline()
     first_with_states = 6
-    version = admin.any_connection(deadline).choose_version(ApiKey.DELETE_TOPICS)
+    version = admin.any_connection().choose_version(ApiKey.DELETE_TOPICS)
     request = by_state if version >= first_with_states else by_name
     answer = admin.ask_controller(request, codes=lambda reply: [each.error_code for each in reply.responses])
     return {

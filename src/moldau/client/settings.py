@@ -1,8 +1,8 @@
-"""Client settings by Kafka's own names (`kafka.*` options without the prefix).
+"""A client's settings by Kafka's own names.
 
 It decides which of them mean something here and refuses plainly what cannot be honoured (a JKS key store, a mechanism
-we do not speak) instead of connecting without it. A `ClientSettings` can be pickled, compared and used as a key: tasks
-in one Python worker that have the same settings share connections.
+we do not speak) instead of connecting without it. A `ClientSettings` can be pickled, compared and used as a key: those
+who have the same settings can share connections.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from moldau.spark.errors import MoldauError
+from moldau.client.errors import MoldauError
 
 DEFAULT_PORT = 9092
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -56,6 +56,8 @@ class ClientSettings:
     api_timeout: float
     retry_backoff: float
     retry_backoff_max: float
+    prefix: str
+    """What people write before the names of settings, so that errors name them as they are written."""
 
     @property
     def uses_tls(self) -> bool:
@@ -66,68 +68,77 @@ class ClientSettings:
         return self.protocol.startswith("SASL_")
 
 
-def client_settings(properties: Mapping[str, str], client_id: str = "moldau-spark") -> ClientSettings:
+def client_settings(properties: Mapping[str, str], *, client_id: str = "moldau", prefix: str = "") -> ClientSettings:
     """Settings from properties such as `bootstrap.servers` and `security.protocol`."""
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
-        raise MoldauError(f"kafka.security.protocol={protocol} is not one of {', '.join(PROTOCOLS)}")
-    mechanism = properties.get("sasl.mechanism", "GSSAPI")
+        raise MoldauError(f"{prefix}security.protocol={protocol} is not one of {', '.join(PROTOCOLS)}")
+    mechanism = properties.get("sasl.mechanism", properties.get("sasl.mechanisms", "GSSAPI"))
     username, password = properties.get("sasl.username", ""), properties.get("sasl.password", "")
     if protocol.startswith("SASL_"):
         if mechanism not in MECHANISMS:
-            raise MoldauError(f"kafka.sasl.mechanism={mechanism} is not supported: set one of {', '.join(MECHANISMS)}")
+            raise MoldauError(
+                f"{prefix}sasl.mechanism={mechanism} is not supported", hint=f"Supported: {', '.join(MECHANISMS)}."
+            )
         if "sasl.jaas.config" in properties:
-            username, password = _parse_jaas(properties["sasl.jaas.config"])
+            username, password = parse_jaas(properties["sasl.jaas.config"], prefix)
         if not username:
-            raise MoldauError("SASL needs credentials: set the option kafka.sasl.jaas.config")
+            raise MoldauError(
+                f"SASL needs credentials: set {prefix}sasl.jaas.config "
+                f"(or {prefix}sasl.username and {prefix}sasl.password)"
+            )
     return ClientSettings(
-        bootstrap=parse_servers(properties.get("bootstrap.servers", "")),
+        bootstrap=parse_servers(properties.get("bootstrap.servers", ""), prefix),
         client_id=properties.get("client.id", client_id),
         protocol=protocol,
         mechanism=mechanism,
         username=username,
         password=password,
-        tls=_tls(properties),
-        request_timeout=_seconds(properties, "request.timeout.ms", 30_000),
-        api_timeout=_seconds(properties, "default.api.timeout.ms", 60_000),
-        retry_backoff=_seconds(properties, "retry.backoff.ms", 50),
-        retry_backoff_max=_seconds(properties, "retry.backoff.max.ms", 1_000),
+        tls=_tls(properties, prefix),
+        request_timeout=_seconds(properties, prefix, "request.timeout.ms", 30_000),
+        api_timeout=_seconds(properties, prefix, "default.api.timeout.ms", 60_000),
+        retry_backoff=_seconds(properties, prefix, "retry.backoff.ms", 50),
+        retry_backoff_max=_seconds(properties, prefix, "retry.backoff.max.ms", 1_000),
+        prefix=prefix,
     )
 
 
-def parse_servers(text: str) -> tuple[Address, ...]:
-    """`host:port,[::1]:port,...` as addresses; a missing port is Kafka's usual one."""
+def parse_servers(text: str, prefix: str = "") -> tuple[Address, ...]:
+    """`host:port,[::1]:port,…` as addresses; a missing port is Kafka's usual one."""
+    name = f"{prefix}bootstrap.servers"
     addresses = []
     for part in filter(None, (each.strip() for each in text.split(","))):
         match = _SERVER.fullmatch(part)
         if match is None or (match[2] and int(match[2]) > 65535):
-            raise MoldauError(f"kafka.bootstrap.servers: '{part}' is not a server address such as host:9092")
+            hint = f"Addresses in {name} look like host:{DEFAULT_PORT}, or [::1]:{DEFAULT_PORT}."
+            raise MoldauError(f"'{part}' is not a server address", hint=hint)
         addresses.append(Address(match[1].strip("[]"), int(match[2] or DEFAULT_PORT)))
     if not addresses:
-        raise MoldauError('The brokers are not named: set .option("kafka.bootstrap.servers", "host:9092")')
+        raise MoldauError("The brokers are not named", hint=f"Name one at least, as host:{DEFAULT_PORT}: {name}.")
     return tuple(addresses)
 
 
-def _parse_jaas(text: str) -> tuple[str, str]:
+def parse_jaas(text: str, prefix: str = "") -> tuple[str, str]:
+    """User name and password of a `sasl.jaas.config` line."""
     options = {
         match[1]: (re.sub(r"\\(.)", r"\1", match[2]) if match[2] is not None else match[3] or match[4] or "")
         for match in _JAAS_OPTION.finditer(text)
     }
     if "username" not in options or "password" not in options:
-        raise MoldauError("kafka.sasl.jaas.config must name username and password")
+        raise MoldauError(f"{prefix}sasl.jaas.config must name username and password")
     return options["username"], options["password"]
 
 
-def _tls(properties: Mapping[str, str]) -> TlsSettings:
+def _tls(properties: Mapping[str, str], prefix: str) -> TlsSettings:
     for store in ("truststore", "keystore"):
         kind = properties.get(f"ssl.{store}.type", "JKS").upper()
         if properties.get(f"ssl.{store}.location") and kind != "PEM":
             raise MoldauError(
-                f"kafka.ssl.{store}.type={kind} is not supported: "
-                f"convert the store (keytool, openssl) and set kafka.ssl.{store}.type=PEM"
+                f"{prefix}ssl.{store}.type={kind} is not supported: only PEM is",
+                hint=f"Convert the store (keytool, openssl) and set {prefix}ssl.{store}.type=PEM.",
             )
     return TlsSettings(
-        trust_file=properties.get("ssl.truststore.location"),
+        trust_file=properties.get("ssl.truststore.location", properties.get("ssl.ca.location")),
         trust_text=properties.get("ssl.truststore.certificates"),
         identity_file=properties.get("ssl.keystore.location"),
         certificate_text=properties.get("ssl.keystore.certificate.chain"),
@@ -137,8 +148,12 @@ def _tls(properties: Mapping[str, str]) -> TlsSettings:
     )
 
 
-def _seconds(properties: Mapping[str, str], name: str, default: int) -> float:
+def _seconds(properties: Mapping[str, str], prefix: str, name: str, default: int) -> float:
     text = properties.get(name, str(default))
-    if not text.isdigit():
-        raise MoldauError(f"kafka.{name}={text} is not a number of milliseconds")
-    return int(text) / 1000
+    try:
+        value = int(text)
+    except ValueError:
+        raise MoldauError(f"{prefix}{name}={text} is not a number of milliseconds") from None
+    if value < 0:
+        raise MoldauError(f"{prefix}{name}={text} must not be negative")
+    return value / 1000

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from moldau.cli.admin.client import Admin
-from moldau.cli.admin.coordinators import Coordinator, ask_coordinators
-from moldau.cli.admin.failures import failure, raise_for
+from moldau.client.admin.client import Admin
+from moldau.client.cluster import Coordinator, TopicPartition
+from moldau.client.coordinators import ask_coordinators
+from moldau.client.errors import failure, raise_for
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.wire import ProtocolError, Reader
@@ -31,8 +32,6 @@ _FIRST_WITH_STATES = 4
 _FIRST_WITH_TYPES = 5
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
-Partition = tuple[str, int]
-
 
 @dataclass(slots=True)
 class GroupListing:
@@ -50,8 +49,8 @@ class Member:
     instance_id: str | None
     client_id: str
     host: str
-    partitions: list[Partition]
-    target: list[Partition] | None = None
+    partitions: list[TopicPartition]
+    target: list[TopicPartition] | None = None
     epoch: int | None = None
     upgraded: bool | None = None
     subscribed: list[str] = field(default_factory=list)
@@ -77,11 +76,11 @@ class GroupDescription:
 
 def list_groups(admin: Admin, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
     """The groups of all brokers, by name; only those in one of `states` and of one of `types`, if given."""
-    from moldau.cli.admin.cluster import describe_cluster
+    from moldau.client.admin.cluster import describe_cluster
     from moldau.protocol.generated.wire.list_groups_request import ListGroupsRequest
 
     nodes = [each.node_id for each in describe_cluster(admin).brokers]
-    version = admin.any_connection(admin.deadline()).choose_version(ApiKey.LIST_GROUPS)
+    version = admin.any_connection().choose_version(ApiKey.LIST_GROUPS)
     if version < (_FIRST_WITH_TYPES if types else _FIRST_WITH_STATES if states else 0):
         kind = "types" if types else "states"
         raise failure(ErrorCode.UNSUPPORTED_VERSION, f"The cluster cannot list groups by their {kind}")
@@ -162,7 +161,7 @@ def _consumer_group(found: Any, coordinator: Coordinator) -> GroupDescription | 
     )
 
 
-def assigned_partitions(assignment: Any) -> list[Partition]:
+def assigned_partitions(assignment: Any) -> list[TopicPartition]:
     """The partitions of an assignment in an answer, in order."""
     return sorted((topic.topic_name, index) for topic in assignment.topic_partitions for index in topic.partitions)
 
@@ -196,7 +195,7 @@ def _classic_group(found: Any, coordinator: Coordinator) -> GroupDescription | A
     )
 
 
-def _classic_assignment(data: bytes) -> list[Partition]:
+def _classic_assignment(data: bytes) -> list[TopicPartition]:
     """Partitions in the form consumers exchange among themselves; none if some client wrote something else."""
     from moldau.protocol.generated.wire.consumer_protocol_assignment import ConsumerProtocolAssignment
 

@@ -1,11 +1,8 @@
-"""Error codes in answers as exceptions and texts.
-
-Kafka's tools print Java class names for some errors, and scripts look for them; the names are derived here.
-"""
+"""The names that Kafka's tools give to errors: those of Java classes, which scripts look for."""
 
 from __future__ import annotations
 
-from moldau.protocol.errors import ApiError, ErrorCode, error_code
+from moldau.protocol.errors import ApiError, ErrorCode
 
 _PACKAGE = "org.apache.kafka.common.errors."
 _SPECIAL_NAMES = {
@@ -22,17 +19,6 @@ _SPECIAL_NAMES = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "GroupAuthorizationException",
     ErrorCode.NON_EMPTY_GROUP: "GroupNotEmptyException",
 }
-
-
-def failure(code: int, message: str | None = None) -> ApiError:
-    """The exception for an error in an answer, with the broker's own words when it sent some."""
-    known = error_code(code)
-    return ApiError(known, message) if message else ApiError(known)
-
-
-def raise_for(code: int, message: str | None = None) -> None:
-    if code != ErrorCode.NONE:
-        raise failure(code, message)
 
 
 def java_name(error: ApiError) -> str:

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from moldau.cli.admin.client import Admin
-from moldau.cli.admin.failures import failure, raise_for
-from moldau.cli.admin.membership import VoterAddress
-from moldau.cli.errors import CliError
+from moldau.client.admin.client import Admin
+from moldau.client.admin.membership import VoterAddress
+from moldau.client.errors import MoldauError, failure, raise_for
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ApiError, ErrorCode
 
@@ -93,7 +92,7 @@ def describe_cluster(admin: Admin, *, fenced: bool = False) -> ClusterDescriptio
         return _describe_by_metadata(admin)
     from moldau.protocol.generated.wire.describe_cluster_request import DescribeClusterRequest
 
-    version = admin.any_connection(admin.deadline()).choose_version(ApiKey.DESCRIBE_CLUSTER)
+    version = admin.any_connection().choose_version(ApiKey.DESCRIBE_CLUSTER)
     request = DescribeClusterRequest(include_fenced_brokers=fenced and version >= _FENCED_FROM_VERSION)
     if admin.controllers:
         request = DescribeClusterRequest(endpoint_type=CONTROLLER_ENDPOINTS)
@@ -130,7 +129,7 @@ def describe_quorum(admin: Admin) -> QuorumDescription:
     from moldau.protocol.generated.wire.describe_quorum_request import DescribeQuorumRequest, PartitionData, TopicData
 
     if not admin.supports(ApiKey.DESCRIBE_QUORUM):
-        raise CliError("This cluster has no KRaft quorum to describe")
+        raise MoldauError("This cluster has no KRaft quorum to describe")
     request = DescribeQuorumRequest(
         topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[PartitionData(partition_index=0)])]
     )
@@ -200,26 +199,10 @@ def describe_log_dirs(admin: Admin, brokers: Iterable[int]) -> dict[int, list[Lo
 
 def describe_features(admin: Admin, node_id: int | None = None) -> Features:
     """As any node tells them, or this one."""
-    deadline = admin.deadline()
-    connection = admin.any_connection(deadline) if node_id is None else admin.node_connection(node_id, deadline)
+    connection = admin.any_connection() if node_id is None else admin.known_node(node_id)
     names = sorted(set(connection.supported_features) | set(connection.finalized_features))
     features = [
         Feature(name, *connection.supported_features.get(name, (0, 0)), connection.finalized_features.get(name, 0))
         for name in names
     ]
     return Features(connection.finalized_epoch, features)
-
-
-def list_groups(admin: Admin) -> list[str]:
-    """The ids of all groups, each known to the broker that coordinates it."""
-    from moldau.protocol.generated.wire.list_groups_request import ListGroupsRequest
-
-    if not admin.supports(ApiKey.LIST_GROUPS):
-        return []
-    admin.refresh(admin.deadline())
-    found: set[str] = set()
-    for node_id in sorted(admin.nodes):
-        answer = admin.ask_node(node_id, ListGroupsRequest(), codes=lambda reply: [reply.error_code])
-        raise_for(answer.error_code)
-        found.update(group.group_id for group in answer.groups)
-    return sorted(found)

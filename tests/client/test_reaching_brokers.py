@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from moldau.cli.admin import Admin
-from moldau.cli.admin.security import scram
-from moldau.cli.admin.settings import Address, from_properties, parse_jaas, parse_servers
-from moldau.cli.admin.topics import list_topics
-from moldau.cli.errors import CliError, ConnectionFailed, Unsupported
+from moldau.cli.errors import hint_for
+from moldau.client.admin import Admin
+from moldau.client.admin.topics import list_topics
+from moldau.client.errors import MoldauError, Unreachable, Unsupported
+from moldau.client.settings import Address, client_settings, parse_jaas, parse_servers
 from moldau.protocol.api import ApiKey
-from tests.cli.peer import Peer, plain_server, scram_server
+from moldau.security.scram import SCRAM_MECHANISMS, scram_client
+from tests.client.peer import Peer, plain_server, scram_server
 
 PLAIN = {
     "security.protocol": "SASL_PLAINTEXT",
@@ -35,22 +36,22 @@ def free_port() -> int:
 
 
 def test_addresses() -> None:
-    assert parse_servers("a:1, b , [::1]:2,PLAINTEXT://c:3") == [
+    assert parse_servers("a:1, b , [::1]:2,PLAINTEXT://c:3") == (
         Address("a", 1),
         Address("b", 9092),
         Address("::1", 2),
         Address("c", 3),
-    ]
+    )
     assert str(Address("::1", 2)) == "[::1]:2"
     for wrong in ("a:b", "a:99999", "http//x:1:2", ","):
-        with pytest.raises(CliError):
+        with pytest.raises(MoldauError):
             parse_servers(wrong)
 
 
 def test_jaas_lines() -> None:
     assert parse_jaas('m required username="a" password="p;w\\"x";') == ("a", 'p;w"x')
     assert parse_jaas("m required username='a b' password=plain;") == ("a b", "plain")
-    with pytest.raises(CliError, match="must name username and password"):
+    with pytest.raises(MoldauError, match="must name username and password"):
         parse_jaas("m required;")
 
 
@@ -66,8 +67,8 @@ def test_jaas_lines() -> None:
     ],
 )
 def test_settings_that_cannot_be_honoured_are_refused(settings: dict[str, str], message: str) -> None:
-    with pytest.raises(CliError, match=message):
-        from_properties(settings, client_id="test")
+    with pytest.raises(MoldauError, match=message):
+        client_settings({"bootstrap.servers": "a:1", **settings})
 
 
 # Versions
@@ -92,10 +93,11 @@ def test_a_broker_without_a_common_version_is_named() -> None:
 
 def test_nobody_there_says_what_to_do() -> None:
     port = free_port()
-    with Admin(f"localhost:{port}") as admin, pytest.raises(ConnectionFailed) as refused:
+    with Admin(f"localhost:{port}") as admin, pytest.raises(Unreachable) as refused:
         list_topics(admin)
     assert f"localhost:{port}: connection refused" in refused.value.message
-    assert "moldau start" in (refused.value.hint or "")
+    assert not refused.value.answered
+    assert "moldau start" in (hint_for(refused.value) or "")
 
 
 def test_the_next_address_is_tried() -> None:
@@ -105,20 +107,20 @@ def test_the_next_address_is_tried() -> None:
 
 def test_a_patient_client_waits_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     limits = {"default.api.timeout.ms": "300"}
-    with Admin(f"localhost:{free_port()}", limits, patient=True) as admin, pytest.raises(ConnectionFailed):
+    with Admin(f"localhost:{free_port()}", limits, patient=True) as admin, pytest.raises(Unreachable):
         list_topics(admin)
     assert "Cannot reach a broker yet" in capsys.readouterr().err
 
 
 def test_an_http_server_is_recognised_as_no_kafka() -> None:
     answer = b"HTTP/1.1 400 Bad Request\r\n\r\n"
-    with Peer(answer_with=answer) as peer, Admin(peer.address) as admin, pytest.raises(ConnectionFailed) as refused:
+    with Peer(answer_with=answer) as peer, Admin(peer.address) as admin, pytest.raises(Unreachable) as refused:
         list_topics(admin)
     assert "does not answer in Kafka's protocol" in refused.value.message
 
 
 def test_a_connection_that_keeps_breaking_ends_with_a_hint_about_security() -> None:
-    with Peer(answer_with=b"") as peer, Admin(peer.address) as admin, pytest.raises(CliError) as refused:
+    with Peer(answer_with=b"") as peer, Admin(peer.address) as admin, pytest.raises(MoldauError) as refused:
         list_topics(admin)
     assert "closed the connection" in refused.value.message
     assert "security.protocol" in (refused.value.hint or "")
@@ -135,7 +137,7 @@ def test_plain_credentials() -> None:
     with (
         Peer(**server) as peer,  # type: ignore[arg-type]
         Admin(peer.address, wrong) as admin,
-        pytest.raises(CliError, match="wrong credentials"),
+        pytest.raises(MoldauError, match="wrong credentials"),
     ):
         list_topics(admin)
 
@@ -167,14 +169,14 @@ def test_a_scram_server_that_does_not_know_the_password_is_refused() -> None:
             mechanisms=("SCRAM-SHA-256",), authenticate=lambda: scram_server("sha256", "secret", knows_password=False)
         ) as peer,
         Admin(peer.address, settings) as admin,
-        pytest.raises(CliError, match="the server does not know the password"),
+        pytest.raises(MoldauError, match="the server does not know the password"),
     ):
         list_topics(admin)
 
 
 def test_scram_speaks_as_the_rfc_does() -> None:
     """The example of RFC 7677."""
-    talk = scram("SCRAM-SHA-256", "user", "pencil", "rOprNGfwEbeRWgbNEkqO")
+    talk = scram_client(SCRAM_MECHANISMS["SCRAM-SHA-256"], "user", "pencil", "rOprNGfwEbeRWgbNEkqO")
     assert next(talk) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
     nonce = b"rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
     final = talk.send(b"r=" + nonce + b",s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096")
@@ -184,7 +186,11 @@ def test_scram_speaks_as_the_rfc_does() -> None:
 
 
 def test_an_unknown_mechanism_lists_the_known_ones() -> None:
-    with Peer(mechanisms=("OTHER",)) as peer, Admin(peer.address, PLAIN) as admin, pytest.raises(CliError) as refused:
+    with (
+        Peer(mechanisms=("OTHER",)) as peer,
+        Admin(peer.address, PLAIN) as admin,
+        pytest.raises(MoldauError) as refused,
+    ):
         list_topics(admin)
     assert refused.value.hint == "It offers: OTHER."
 
@@ -230,6 +236,6 @@ def test_tls(certificate: Path) -> None:
                 assert list_topics(admin) == []
         with (
             Admin(peer.address, {"security.protocol": "SSL"}) as admin,
-            pytest.raises(CliError, match="CERTIFICATE_VERIFY_FAILED"),
+            pytest.raises(MoldauError, match="CERTIFICATE_VERIFY_FAILED"),
         ):
             list_topics(admin)

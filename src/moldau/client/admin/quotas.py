@@ -7,8 +7,8 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from moldau.cli.admin.client import Admin
-from moldau.cli.admin.failures import failure, raise_for
+from moldau.client.admin.client import Admin
+from moldau.client.errors import failure, raise_for
 from moldau.protocol.errors import ApiError, ErrorCode
 
 SCRAM_MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from moldau.cli.admin.client import Admin
-from moldau.cli.admin.coordinators import Coordinator, ask_coordinator, ask_coordinators
-from moldau.cli.admin.failures import failure
-from moldau.cli.admin.groups import SHARE, GroupDescription, Member, assigned_partitions
+from moldau.client.admin.client import Admin
+from moldau.client.admin.groups import SHARE, GroupDescription, Member, assigned_partitions
+from moldau.client.cluster import Coordinator, TopicPartition
+from moldau.client.coordinators import ask_coordinator, ask_coordinators
+from moldau.client.errors import failure
 from moldau.protocol.errors import ApiError, ErrorCode
-
-Partition = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -61,13 +60,13 @@ def _group(found: Any, coordinator: Coordinator) -> GroupDescription | ApiError:
     )
 
 
-def fetch_share_offsets(admin: Admin, groups: Iterable[str]) -> dict[str, dict[Partition, ShareStart] | ApiError]:
+def fetch_share_offsets(admin: Admin, groups: Iterable[str]) -> dict[str, dict[TopicPartition, ShareStart] | ApiError]:
     from moldau.protocol.generated.wire.describe_share_group_offsets_request import (
         DescribeShareGroupOffsetsRequest,
         DescribeShareGroupOffsetsRequestGroup,
     )
 
-    def read(answer: Any, _: Coordinator) -> dict[str, dict[Partition, ShareStart] | ApiError]:
+    def read(answer: Any, _: Coordinator) -> dict[str, dict[TopicPartition, ShareStart] | ApiError]:
         return {each.group_id: _starts(each) for each in answer.groups}
 
     return ask_coordinators(
@@ -80,7 +79,7 @@ def fetch_share_offsets(admin: Admin, groups: Iterable[str]) -> dict[str, dict[P
     )
 
 
-def _starts(found: Any) -> dict[Partition, ShareStart] | ApiError:
+def _starts(found: Any) -> dict[TopicPartition, ShareStart] | ApiError:
     if found.error_code != ErrorCode.NONE:
         return failure(found.error_code, found.error_message)
 
@@ -102,7 +101,7 @@ def _starts(found: Any) -> dict[Partition, ShareStart] | ApiError:
     }
 
 
-def alter_share_offsets(admin: Admin, group: str, offsets: Mapping[Partition, int]) -> None:
+def alter_share_offsets(admin: Admin, group: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Set where a group without members starts; ApiError for the first partition that could not be set."""
     from moldau.protocol.generated.wire.alter_share_group_offsets_request import (
         AlterShareGroupOffsetsRequest,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from moldau.cli.admin.client import Admin
+from moldau.client.admin.client import Admin
 from moldau.protocol.errors import ErrorCode, error_code
 from moldau.records.batch import BatchError, BatchHeader, iter_batches
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from moldau.cli.admin.client import Admin
-from moldau.cli.admin.configs import ResourceType, alter_configs
-from moldau.cli.admin.failures import failure, raise_for
-from moldau.cli.admin.offsets import by_topic
-from moldau.cli.admin.topics import Reassignment
+from moldau.client.admin.client import Admin
+from moldau.client.admin.configs import ResourceType, alter_configs
+from moldau.client.admin.topics import Reassignment
+from moldau.client.cluster import TopicPartition, by_topic
+from moldau.client.errors import failure, raise_for
 from moldau.protocol.errors import ApiError, ErrorCode
 
-Partition = tuple[str, int]
 Replica = tuple[str, int, int]
 """Topic, partition, broker."""
 
@@ -28,7 +27,9 @@ TOPIC_THROTTLES = ("leader.replication.throttled.replicas", "follower.replicatio
 # ---- reassignments
 
 
-def all_reassignments(admin: Admin, partitions: Iterable[Partition] | None = None) -> dict[Partition, Reassignment]:
+def all_reassignments(
+    admin: Admin, partitions: Iterable[TopicPartition] | None = None
+) -> dict[TopicPartition, Reassignment]:
     """Every reassignment under way, or those of these partitions."""
     from moldau.protocol.generated.wire.list_partition_reassignments_request import (
         ListPartitionReassignmentsRequest,
@@ -52,8 +53,8 @@ def all_reassignments(admin: Admin, partitions: Iterable[Partition] | None = Non
 
 
 def reassign(
-    admin: Admin, targets: Mapping[Partition, Sequence[int] | None], *, may_change_factor: bool = True
-) -> dict[Partition, ApiError]:
+    admin: Admin, targets: Mapping[TopicPartition, Sequence[int] | None], *, may_change_factor: bool = True
+) -> dict[TopicPartition, ApiError]:
     """Give partitions new replicas; None cancels what is under way. The partitions that were refused, and why."""
     from moldau.protocol.generated.wire.alter_partition_reassignments_request import (
         AlterPartitionReassignmentsRequest,
@@ -85,7 +86,9 @@ def reassign(
 # ---- elections
 
 
-def elect_leaders(admin: Admin, kind: int, partitions: Iterable[Partition] | None) -> dict[Partition, ApiError | None]:
+def elect_leaders(
+    admin: Admin, kind: int, partitions: Iterable[TopicPartition] | None
+) -> dict[TopicPartition, ApiError | None]:
     """Elect leaders of these partitions, or of all; each partition's error, if any. Of all partitions only those are
     told for which an election was needed."""
     from moldau.protocol.generated.wire.elect_leaders_request import ElectLeadersRequest, TopicPartitions
@@ -128,7 +131,7 @@ def move_between_directories(admin: Admin, moves: Mapping[Replica, str]) -> dict
 
     told: dict[Replica, ApiError | None] = {}
     for broker in sorted({replica[2] for replica in moves}):
-        by_path: dict[str, list[Partition]] = {}
+        by_path: dict[str, list[TopicPartition]] = {}
         for (topic, index, node), path in moves.items():
             if node == broker:
                 by_path.setdefault(path, []).append((topic, index))
@@ -152,7 +155,7 @@ def move_between_directories(admin: Admin, moves: Mapping[Replica, str]) -> dict
 
 def replica_places(admin: Admin, replicas: Iterable[Replica]) -> dict[Replica, ReplicaPlace]:
     """Where these replicas are; a broker that cannot be asked about one is left out."""
-    from moldau.cli.admin.cluster import describe_log_dirs
+    from moldau.client.admin.cluster import describe_log_dirs
 
     wanted = set(replicas)
     places: dict[Replica, ReplicaPlace] = {}
@@ -183,10 +186,10 @@ class Move:
 
 
 def moves_of(
-    under_way: Mapping[Partition, Reassignment],
-    proposed: Mapping[Partition, Sequence[int]],
-    current: Mapping[Partition, Sequence[int]],
-) -> dict[Partition, Move]:
+    under_way: Mapping[TopicPartition, Reassignment],
+    proposed: Mapping[TopicPartition, Sequence[int]],
+    current: Mapping[TopicPartition, Sequence[int]],
+) -> dict[TopicPartition, Move]:
     """Everything that will be moving once the proposal is taken."""
     moves = {
         partition: Move(frozenset(each.replicas) - frozenset(each.adding), frozenset(each.adding))
@@ -198,7 +201,7 @@ def moves_of(
     return moves
 
 
-def throttle_moves(admin: Admin, moves: Mapping[Partition, Move], bytes_per_second: int) -> None:
+def throttle_moves(admin: Admin, moves: Mapping[TopicPartition, Move], bytes_per_second: int) -> None:
     """Hold the replicas that move, and only them, to this rate on every broker that takes part."""
     for topic in sorted({topic for topic, _ in moves}):
         own = {index: move for (name, index), move in moves.items() if name == topic}

@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from moldau.cli.admin.client import Admin
-from moldau.cli.admin.coordinators import Coordinator, ask_coordinators
-from moldau.cli.admin.failures import failure
+from moldau.client.admin.client import Admin
+from moldau.client.cluster import Coordinator, TopicPartition
+from moldau.client.coordinators import ask_coordinators
+from moldau.client.errors import failure
 from moldau.protocol.errors import ApiError, ErrorCode
-
-Partition = tuple[str, int]
 
 # How Kafka Streams names the topics it makes for itself; each begins with the application's id and a dash.
 _INTERNAL_NAMES = re.compile(
@@ -73,7 +72,7 @@ class StreamsGroup:
         inputs = self.input_topics()
         return [name for name in dict.fromkeys(names) if name not in inputs]
 
-    def active_partitions(self) -> list[Partition]:
+    def active_partitions(self) -> list[TopicPartition]:
         """What the members' active tasks read."""
         topics = {each.subtopology_id: (*each.sources, *each.repartition_sources) for each in self.subtopologies}
         return sorted(

@@ -10,15 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from moldau.cli.admin.client import Admin
-from moldau.cli.admin.failures import failure, raise_for
-from moldau.cli.admin.offsets import Partition, ask_leaders, by_topic
-from moldau.cli.admin.settings import Address
+from moldau.client.admin.client import Admin
+from moldau.client.cluster import Cluster, Coordinator, TopicPartition, ask_leaders, by_topic
+from moldau.client.coordinators import TRANSACTION, ask_coordinator, ask_coordinators
+from moldau.client.errors import failure, raise_for
 from moldau.protocol.errors import ApiError, ErrorCode
-
-_TRANSACTION_KEY = 1
-# The coordinator asks to come back while it aborts the open transaction.
-_BUSY = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS})
 
 
 @dataclass(slots=True, frozen=True)
@@ -39,7 +35,7 @@ class TransactionDescription:
     timeout_ms: int
     # None when no transaction is open.
     started_ms: int | None
-    partitions: list[Partition] = field(default_factory=list)
+    partitions: list[TopicPartition] = field(default_factory=list)
 
 
 @dataclass(slots=True, frozen=True)
@@ -70,7 +66,7 @@ def list_transactions(
         duration_filter=-1 if duration_ms is None else duration_ms,
         transactional_id_pattern=pattern or None,
     )
-    admin.refresh(admin.deadline())
+    admin.refresh()
     found: list[TransactionListing] = []
     for node_id in sorted(admin.nodes):
         answer = admin.ask_node(node_id, request, codes=_own_code)
@@ -88,20 +84,32 @@ def _own_code(answer: Any) -> list[int]:
     return [answer.error_code]
 
 
-def describe_transaction(admin: Admin, transactional_id: str) -> TransactionDescription:
+def describe_transaction(cluster: Cluster, transactional_id: str) -> TransactionDescription:
+    """What the coordinator of an id knows about it; ApiError when that is nothing."""
     from moldau.protocol.generated.wire.describe_transactions_request import DescribeTransactionsRequest
 
-    node_id = _find_coordinator(admin, transactional_id)
-    answer = admin.ask_node(
-        node_id,
-        DescribeTransactionsRequest(transactional_ids=[transactional_id]),
-        codes=lambda answer: [each.error_code for each in answer.transaction_states],
-    )
-    (found,) = answer.transaction_states
-    raise_for(found.error_code)
+    def read(answer: Any, coordinator: Coordinator) -> dict[str, TransactionDescription | ApiError]:
+        return {each.transactional_id: _described(each, coordinator) for each in answer.transaction_states}
+
+    found = ask_coordinators(
+        cluster,
+        [transactional_id],
+        lambda ids: DescribeTransactionsRequest(transactional_ids=ids),
+        read,
+        kind=TRANSACTION,
+    )[transactional_id]
+    if isinstance(found, ApiError):
+        raise found
+    described: TransactionDescription = found
+    return described
+
+
+def _described(found: Any, coordinator: Coordinator) -> TransactionDescription | ApiError:
+    if found.error_code != ErrorCode.NONE:
+        return failure(found.error_code)
     return TransactionDescription(
-        node_id,
-        transactional_id,
+        coordinator.node_id,
+        found.transactional_id,
         found.producer_id,
         found.producer_epoch,
         found.transaction_state,
@@ -111,29 +119,16 @@ def describe_transaction(admin: Admin, transactional_id: str) -> TransactionDesc
     )
 
 
-def _find_coordinator(admin: Admin, transactional_id: str) -> int:
-    from moldau.protocol.generated.wire.find_coordinator_request import FindCoordinatorRequest
-
-    # A version for one key serves every broker there is.
-    answer = admin.ask(
-        FindCoordinatorRequest(key=transactional_id, key_type=_TRANSACTION_KEY), codes=_own_code, max_version=3
-    )
-    raise_for(answer.error_code, answer.error_message)
-    admin.nodes[answer.node_id] = Address(answer.host, answer.port)
-    node_id: int = answer.node_id
-    return node_id
-
-
 def describe_producers(
-    admin: Admin, partitions: Sequence[Partition], broker: int | None = None
-) -> dict[Partition, list[ProducerDescription] | ApiError]:
+    admin: Admin, partitions: Sequence[TopicPartition], broker: int | None = None
+) -> dict[TopicPartition, list[ProducerDescription] | ApiError]:
     """The producers each partition remembers, on its leader or on one broker."""
     from moldau.protocol.generated.wire.describe_producers_request import DescribeProducersRequest, TopicRequest
 
-    def build(some: list[Partition]) -> DescribeProducersRequest:
+    def build(some: list[TopicPartition]) -> DescribeProducersRequest:
         return DescribeProducersRequest(topics=[TopicRequest(topic, indexes) for topic, indexes in by_topic(some)])
 
-    def read(answer: Any) -> dict[Partition, list[ProducerDescription] | ApiError]:
+    def read(answer: Any) -> dict[TopicPartition, list[ProducerDescription] | ApiError]:
         return {
             (topic.name, each.partition_index): failure(each.error_code, each.error_message)
             if each.error_code != ErrorCode.NONE
@@ -159,7 +154,7 @@ def _producer(found: Any) -> ProducerDescription:
 
 
 def abort_in_partition(
-    admin: Admin, partition: Partition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    admin: Admin, partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int
 ) -> None:
     """End a transaction in one partition with an ABORT marker, whatever its coordinator knows about it."""
     from moldau.protocol.generated.wire.write_txn_markers_request import (
@@ -177,7 +172,7 @@ def abort_in_partition(
         topics=[WritableTxnMarkerTopic(topic, [index])],
     )
 
-    def read(answer: Any) -> dict[Partition, ApiError | None]:
+    def read(answer: Any) -> dict[TopicPartition, ApiError | None]:
         code = answer.markers[0].topics[0].partitions[0].error_code
         return {partition: None if code == ErrorCode.NONE else failure(code)}
 
@@ -190,31 +185,30 @@ def fence_producer(admin: Admin, transactional_id: str) -> tuple[int, int]:
     """Abort whatever the id has open and void its producer's epoch; (producer id, epoch) from here on."""
     from moldau.protocol.generated.wire.init_producer_id_request import InitProducerIdRequest
 
-    node_id = _find_coordinator(admin, transactional_id)
     request = InitProducerIdRequest(
         transactional_id=transactional_id,
         transaction_timeout_ms=int(admin.settings.request_timeout * 1000),
         producer_id=-1,
         producer_epoch=-1,
     )
-    deadline = admin.deadline()
-    while True:
-        answer = admin.ask_node(node_id, request, codes=_own_code)
-        if answer.error_code not in _BUSY or deadline.passed():
-            break
-        deadline.pause()
-    raise_for(answer.error_code)
-    return answer.producer_id, answer.producer_epoch
+
+    def read(answer: Any) -> tuple[int, int] | ApiError:
+        if answer.error_code != ErrorCode.NONE:
+            return failure(answer.error_code)
+        return answer.producer_id, answer.producer_epoch
+
+    taken: tuple[int, int] = ask_coordinator(admin, transactional_id, request, read, kind=TRANSACTION)
+    return taken
 
 
 @dataclass(slots=True, frozen=True)
 class OpenTransaction:
-    partition: Partition
+    partition: TopicPartition
     producer: ProducerDescription
 
 
 def find_hanging(
-    admin: Admin, partitions: Sequence[Partition], *, now_ms: int, max_timeout_ms: int, broker: int | None = None
+    admin: Admin, partitions: Sequence[TopicPartition], *, now_ms: int, max_timeout_ms: int, broker: int | None = None
 ) -> list[OpenTransaction]:
     """Transactions open in a partition for longer than any may be, of which no coordinator knows."""
     old: list[OpenTransaction] = []
@@ -230,7 +224,7 @@ def find_hanging(
         return []
     ids = {each.producer.producer_id for each in old}
     names = {each.producer_id: each.transactional_id for each in list_transactions(admin, producer_ids=sorted(ids))}
-    known: dict[int, set[Partition]] = {}
+    known: dict[int, set[TopicPartition]] = {}
     for producer_id, name in names.items():
         try:
             known[producer_id] = set(describe_transaction(admin, name).partitions)

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from moldau.protocol.errors import ErrorCode
+from moldau.client.admin.transactions import describe_transaction
+from moldau.client.cluster import TRANSIENT, Cluster, TopicPartition, by_topic
+from moldau.client.coordinators import GROUP, TRANSACTION, answer_of_coordinator, find_coordinators, forget_coordinator
+from moldau.client.errors import Disconnected, FencedError, MoldauError, refusal
+from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.generated.wire.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from moldau.protocol.generated.wire.add_partitions_to_txn_request import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
-from moldau.protocol.generated.wire.describe_transactions_request import DescribeTransactionsRequest
 from moldau.protocol.generated.wire.end_txn_request import EndTxnRequest
 from moldau.protocol.generated.wire.init_producer_id_request import InitProducerIdRequest
 from moldau.protocol.generated.wire.txn_offset_commit_request import (
@@ -23,10 +27,6 @@ from moldau.protocol.generated.wire.txn_offset_commit_request import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from moldau.spark.client.cluster import GROUP, TRANSACTION, TRANSIENT, Cluster
-from moldau.spark.client.connection import Disconnected
-from moldau.spark.client.offsets import TopicPartition
-from moldau.spark.errors import FencedError, MoldauError, refusal
 
 NO_PRODUCER = -1
 
@@ -62,11 +62,11 @@ def begin(cluster: Cluster, transactional_id: str, timeout_ms: int, expected: Tr
         producer_epoch=NO_PRODUCER if expected is None else expected.epoch,
     )
     doing = f"Beginning a transaction as '{transactional_id}'"
-    answer = cluster.ask_coordinator(TRANSACTION, transactional_id, request, lambda each: int(each.error_code), doing)
+    answer = answer_of_coordinator(cluster, TRANSACTION, transactional_id, request, _own_code, doing)
     if answer.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
         raise MoldauError(
             f"The brokers allow no transaction timeout of {timeout_ms} ms (transaction.max.timeout.ms): "
-            "set the option kafka.transaction.timeout.ms lower"
+            f"set {cluster.settings.prefix}transaction.timeout.ms lower"
         )
     _check(answer.error_code, doing)
     return Transaction(transactional_id, answer.producer_id, answer.producer_epoch)
@@ -74,12 +74,8 @@ def begin(cluster: Cluster, transactional_id: str, timeout_ms: int, expected: Tr
 
 def idempotent_producer(cluster: Cluster) -> tuple[int, int]:
     """A producer id and epoch of its own, outside any transaction."""
-    deadline = cluster.deadline()
-    while True:
-        answer = cluster.ask_any(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), deadline)
-        if answer.error_code not in TRANSIENT or deadline.passed():
-            break
-        deadline.pause()
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+    answer = cluster.ask(request, codes=lambda each: [each.error_code])
     if answer.error_code:
         raise refusal(answer.error_code, "Getting a producer id")
     return answer.producer_id, answer.producer_epoch
@@ -87,46 +83,45 @@ def idempotent_producer(cluster: Cluster) -> tuple[int, int]:
 
 def look_up(cluster: Cluster, transactional_id: str) -> tuple[Transaction, str] | None:
     """Who holds an id and the state of its transaction; None when it has never been used or has expired."""
-    doing = f"Looking up transactional id '{transactional_id}'"
-    answer = cluster.ask_coordinator(
-        TRANSACTION,
-        transactional_id,
-        DescribeTransactionsRequest(transactional_ids=[transactional_id]),
-        lambda each: int(each.transaction_states[0].error_code),
-        doing,
-    )
-    state = answer.transaction_states[0]
-    if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-        return None
-    _check(state.error_code, doing)
-    return Transaction(transactional_id, state.producer_id, state.producer_epoch), state.transaction_state
+    try:
+        found = describe_transaction(cluster, transactional_id)
+    except ApiError as error:
+        if error.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return None
+        raise refusal(error.code, f"Looking up transactional id '{transactional_id}'", error.message) from None
+    return Transaction(transactional_id, found.producer_id, found.producer_epoch), found.state
 
 
 def add_partitions(cluster: Cluster, transaction: Transaction, partitions: Sequence[TopicPartition]) -> None:
     """Make partitions part of the transaction, before anything is written there."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
+    key = transaction.transactional_id
     request = AddPartitionsToTxnRequest(
-        v3_and_below_transactional_id=transaction.transactional_id,
+        v3_and_below_transactional_id=key,
         v3_and_below_producer_id=transaction.producer_id,
         v3_and_below_producer_epoch=transaction.epoch,
-        v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=each) for name, each in topics.items()],
+        v3_and_below_topics=[
+            AddPartitionsToTxnTopic(name=name, partitions=each) for name, each in by_topic(partitions)
+        ],
     )
 
-    def worst(answer: object) -> int:
-        results = answer.results_by_topic_v3_and_below  # type: ignore[attr-defined]
+    def worst(answer: Any) -> int:
+        results = answer.results_by_topic_v3_and_below
         codes = [each.partition_error_code for topic in results for each in topic.results_by_partition]
         # One refused partition makes the others say only that they were not tried.
         meant = [code for code in codes if code not in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED)]
         return int(meant[0]) if meant else 0
 
-    key, doing = (
-        transaction.transactional_id,
-        f"Adding partitions to the transaction of '{transaction.transactional_id}'",
+    doing = f"Adding partitions to the transaction of '{key}'"
+    _check(worst(answer_of_coordinator(cluster, TRANSACTION, key, request, worst, doing)), doing)
+
+
+def add_group(cluster: Cluster, transaction: Transaction, group: str, doing: str) -> int:
+    """Make a group's offsets part of the transaction; the error code of the answer, if it is not one that passes."""
+    key = transaction.transactional_id
+    request = AddOffsetsToTxnRequest(
+        transactional_id=key, producer_id=transaction.producer_id, producer_epoch=transaction.epoch, group_id=group
     )
-    answer = cluster.ask_coordinator(TRANSACTION, key, request, worst, doing)
-    _check(worst(answer), doing)
+    return _own_code(answer_of_coordinator(cluster, TRANSACTION, key, request, _own_code, doing))
 
 
 def commit_offsets(
@@ -135,16 +130,7 @@ def commit_offsets(
     """Make offsets of a group, with metadata, part of the transaction."""
     key = transaction.transactional_id
     doing = f"Recording the commit of '{key}' in group '{group}'"
-    added = cluster.ask_coordinator(
-        TRANSACTION,
-        key,
-        AddOffsetsToTxnRequest(
-            transactional_id=key, producer_id=transaction.producer_id, producer_epoch=transaction.epoch, group_id=group
-        ),
-        lambda each: int(each.error_code),
-        doing,
-    )
-    _check(added.error_code, doing)
+    _check(add_group(cluster, transaction, group, doing), doing)
     topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
     for (topic, partition), (offset, metadata) in offsets.items():
         entry = TxnOffsetCommitRequestPartition(
@@ -160,12 +146,11 @@ def commit_offsets(
         topics=[TxnOffsetCommitRequestTopic(name=name, partitions=each) for name, each in topics.items()],
     )
 
-    def worst(answer: object) -> int:
-        results = answer.topics  # type: ignore[attr-defined]
-        return next((int(each.error_code) for topic in results for each in topic.partitions if each.error_code), 0)
+    def worst(answer: Any) -> int:
+        codes = [each.error_code for topic in answer.topics for each in topic.partitions]
+        return next((int(code) for code in codes if code), 0)
 
-    answer = cluster.ask_coordinator(GROUP, group, request, worst, doing)
-    _check(worst(answer), doing)
+    _check(worst(answer_of_coordinator(cluster, GROUP, group, request, worst, doing)), doing)
 
 
 def end(cluster: Cluster, transaction: Transaction, *, commit: bool) -> bool:
@@ -178,13 +163,21 @@ def end_all(cluster: Cluster, transactions: Sequence[Transaction], *, commit: bo
     deadline = cluster.deadline()
     superseded: list[Transaction] = []
     waiting = list(transactions)
-    why = ""
     while waiting:
         again: list[Transaction] = []
+        why = ""
         by_node: dict[int, list[Transaction]] = {}
+        found = find_coordinators(cluster, [each.transactional_id for each in waiting], deadline, TRANSACTION)
         for each in waiting:
-            node = cluster.coordinator(TRANSACTION, each.transactional_id, deadline)
-            by_node.setdefault(node, []).append(each)
+            coordinator = found[each.transactional_id]
+            if not isinstance(coordinator, ApiError):
+                by_node.setdefault(coordinator.node_id, []).append(each)
+            elif coordinator.code in TRANSIENT:
+                again.append(each)
+                why = str(coordinator)
+            else:
+                doing = f"Finding the coordinator of transactional id '{each.transactional_id}'"
+                raise refusal(coordinator.code, doing, coordinator.message)
         for node, theirs in by_node.items():
             try:
                 codes = _end_at(cluster, node, theirs, commit)
@@ -196,8 +189,9 @@ def end_all(cluster: Cluster, transactions: Sequence[Transaction], *, commit: bo
                     superseded.append(each)
                 elif code in TRANSIENT:
                     again.append(each)
+                    why = why or ErrorCode(code).name
                     if code != ErrorCode.CONCURRENT_TRANSACTIONS:
-                        cluster.forget_coordinator(TRANSACTION, each.transactional_id)
+                        forget_coordinator(cluster, TRANSACTION, each.transactional_id)
                 else:
                     _check(code, f"Ending the transaction of '{each.transactional_id}'")
         waiting = again
@@ -223,6 +217,10 @@ def _end_at(cluster: Cluster, node: int, transactions: Sequence[Transaction], co
         return [int(connection.receive().error_code) for _ in transactions]
     finally:
         cluster.give_back(connection)
+
+
+def _own_code(answer: Any) -> int:
+    return int(answer.error_code)
 
 
 def _check(code: int, doing: str) -> None:

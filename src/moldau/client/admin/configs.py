@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from moldau.cli.admin.client import Admin
-from moldau.cli.admin.failures import raise_for
+from moldau.client.admin.client import Admin
+from moldau.client.errors import raise_for
 from moldau.protocol.api import ApiKey
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
@@ -181,7 +181,7 @@ def list_config_resources(admin: Admin, kind: ResourceType) -> list[str]:
     if not admin.supports(ApiKey.LIST_CONFIG_RESOURCES):
         return []
     first_with_types = 1
-    version = admin.any_connection(admin.deadline()).choose_version(ApiKey.LIST_CONFIG_RESOURCES)
+    version = admin.any_connection().choose_version(ApiKey.LIST_CONFIG_RESOURCES)
     if version < first_with_types and kind != ResourceType.CLIENT_METRICS:
         return []
     types = [int(kind)] if version >= first_with_types else []

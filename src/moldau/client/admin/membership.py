@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from moldau.cli.admin.client import Admin
-from moldau.cli.admin.failures import failure, raise_for
+from moldau.client.admin.client import Admin
+from moldau.client.errors import failure, raise_for
 from moldau.protocol.errors import ApiError, ErrorCode
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
