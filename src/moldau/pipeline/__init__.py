@@ -7,6 +7,7 @@
     progress, metrics       how far each query is: rates, lag, state, watermark
     sql_text, sql_statements, sql_program   our few statements among Spark's SQL
     sql_query               one SELECT over topics
+    brokers                 what is asked of brokers before Spark is there
     runner                  all of it for one program, from the first message to the exit code
 
 It decides nothing about data: what is read, computed and written is the program's and Spark's business. It needs the

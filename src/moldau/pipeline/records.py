@@ -10,10 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from moldau.client.cluster import Cluster
-from moldau.client.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, list_offsets
+from moldau.pipeline.brokers import offset_bounds
 from moldau.pipeline.errors import PipelineError
-from moldau.spark.brokers import client_settings
 
 # How many of the newest records of each partition are looked at to find out the schema of JSON.
 SAMPLE_RECORDS = 1000
@@ -56,18 +54,11 @@ def latest_by_key(frame: Any) -> Any:
 
 def json_schema(spark: Any, topic: str, options: Mapping[str, str]) -> Any:
     """The schema of the newest JSON values of a topic."""
-    properties = {name[len("kafka.") :]: value for name, value in options.items() if name.startswith("kafka.")}
-    cluster = Cluster(client_settings(properties))
-    try:
-        parts = [(topic, index) for index in cluster.topics([topic])[topic].leaders]
-        first = list_offsets(cluster, dict.fromkeys(parts, EARLIEST), READ_UNCOMMITTED)
-        last = list_offsets(cluster, dict.fromkeys(parts, LATEST), READ_UNCOMMITTED)
-    finally:
-        cluster.close()
-    if first == last:
+    parts = offset_bounds(options, topic)
+    if all(first == last for first, last in parts.values()):
         raise PipelineError(f"Topic '{topic}' is empty, so the schema of its values cannot be found out")
-    starts = {str(index): max(first[topic, index], last[topic, index] - SAMPLE_RECORDS) for _, index in parts}
-    ends = {str(index): last[topic, index] for _, index in parts}
+    starts = {str(index): max(first, last - SAMPLE_RECORDS) for index, (first, last) in parts.items()}
+    ends = {str(index): last for index, (_, last) in parts.items()}
     bounds = {"startingOffsets": json.dumps({topic: starts}), "endingOffsets": json.dumps({topic: ends})}
     values = read_topic(spark, topic, {**options, **bounds}, streaming=False)
     schema = spark.read.json(values.selectExpr("cast(value as string) as value").where("value is not null")).schema

@@ -21,12 +21,12 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from moldau.client.errors import MoldauError
 from moldau.pipeline.errors import PipelineError
 from moldau.pipeline.failures import explain
 from moldau.pipeline.progress import Board
 from moldau.pipeline.spark_session import DEFAULT_MASTER, SparkSettings, check_installed, hiding_modules, start_spark
 from moldau.pipeline.supervision import STOP_SECONDS_MAX, RestartPolicy, Supervisor
+from moldau.spark.errors import MoldauError
 
 # Where programs that name no brokers themselves find them: our commands, and `moldau.streams.Streams`.
 BOOTSTRAP_VARIABLE = "MOLDAU_BOOTSTRAP"
@@ -90,8 +90,8 @@ class Run:
 
     def execute(self, show: Callable[[Board, threading.Event], None]) -> int:
         """Run the program to its end, with `show` on a thread of its own; the exit code."""
-        runnable = self._read()
         check_installed()
+        runnable = self._read()
         directory = Path(tempfile.mkdtemp(prefix="moldau-run-"))
         failed = False
         try:
@@ -127,6 +127,8 @@ class Run:
     ) -> bool:
         """Whether the program itself went well; the queries' failures are the supervisor's."""
         spark = self._spark or self._start_spark(directory)
+        # PySpark has put a handler of its own in the place of ours, which would take the session away from the queries.
+        self._handle_signals()
         from moldau.pipeline.writers import BoardListener, Placement, supervised_writers
 
         spark.conf.set(BOOTSTRAP_SETTING, self.settings.options["kafka.bootstrap.servers"])
@@ -170,14 +172,24 @@ class Run:
                 f"{', '.join(hiding)} would hide modules of Python's own, so Spark's workers do not look for modules "
                 "in the program's directory. Rename what is in the way if they have to"
             )
+        self._look_for_brokers()
+        self._say(f"Starting Spark on {settings.master}, log in {spark_settings.log_path}")
         spark = start_spark(spark_settings)
-        self._say(f"Spark {spark.version} on {settings.master}, log in {spark_settings.log_path}")
         if not spark_settings.is_local and self.settings.local_checkpoints is not None:
             self._say(
                 f"Checkpoints are in {self.settings.own_checkpoints}: every worker must see that directory. "
                 "If they do not, set --checkpoints to a URL that all can reach"
             )
         return spark
+
+    def _look_for_brokers(self) -> None:
+        """Spark takes long to say that nobody answers. It is no reason to end: brokers may be starting, too."""
+        from moldau.pipeline.brokers import topic_names
+
+        try:
+            topic_names(self.settings.options)
+        except PipelineError as error:
+            self._say(f"{error.message}. Going on, since one may come")
 
     def _run_program(self, program: Callable[[Any], None], spark: Any) -> bool:
         try:
@@ -239,15 +251,18 @@ class Run:
 
     @contextlib.contextmanager
     def _signals_handled(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {each: signal.signal(each, self._on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
+        before = self._handle_signals()
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def _handle_signals(self) -> dict[int, Any]:
+        """From now on signals are ours; who had them before. Python lets only the main thread ask for them."""
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+        return {each: signal.signal(each, self._on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         self._signals += 1

@@ -60,9 +60,13 @@ def check_installed() -> None:
     from importlib.util import find_spec
 
     if any(find_spec(each) is None for each in ("pyspark", "pyarrow", "numba")):
-        raise PipelineError("This needs Spark, which is not installed", hint="pip install 'moldau[spark]'")
+        raise PipelineError(
+            "This needs Spark, which is not installed", hint="pip install 'moldau[spark]' (in a clone: make setup)"
+        )
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
-        raise PipelineError("Spark needs Java 17 or newer, and there is no 'java' here", hint="Install a JRE.")
+        raise PipelineError(
+            "Spark needs Java 17 or newer, and there is no 'java' here", hint="Install a JRE, or set JAVA_HOME."
+        )
 
 
 def session_conf(settings: SparkSettings) -> dict[str, str]:

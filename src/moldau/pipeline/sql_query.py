@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from moldau.client.cluster import Cluster
+from moldau.pipeline.brokers import topic_names
 from moldau.pipeline.errors import PipelineError
 from moldau.pipeline.failures import explain
 from moldau.pipeline.records import as_text, json_schema, read_topic
-from moldau.spark.brokers import client_settings
 
 TEXT, JSON, RAW = "string", "json", "raw"
 FORMATS = (TEXT, JSON, RAW)
@@ -67,16 +66,6 @@ def _missing_name(error: Any) -> str | None:
         joined = ".".join(parts)
         raise PipelineError(f"'{joined}' is not the name of one topic", hint=f"Write it in backquotes: `{joined}`.")
     return parts[0]
-
-
-def topic_names(options: Mapping[str, str]) -> list[str]:
-    """The topics of the cluster that everybody may know of."""
-    properties = {name[len("kafka.") :]: value for name, value in options.items() if name.startswith("kafka.")}
-    cluster = Cluster(client_settings({"default.api.timeout.ms": "10000", **properties}))
-    try:
-        return sorted(name for name, view in cluster.all_topics().items() if not view.error)
-    finally:
-        cluster.close()
 
 
 def _no_topic(name: str, topics: list[str]) -> PipelineError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import shutil
@@ -9,7 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 
 import click
 
-from moldau.cli.commands._shared import Target, cluster_options
+from moldau.cli.commands._shared import Target, cluster_options, parse_settings
 from moldau.cli.commands.run import moldau_options
 from moldau.cli.errors import CliError
 from moldau.cli.output import Column, show_rows
@@ -71,21 +72,29 @@ def sql(
       moldau sql --format json 'SELECT value.user, value.page FROM `web.clicks` LIMIT 10'
       moldau sql --follow "SELECT value FROM logs WHERE value LIKE '%ERROR%'"
     """
-    from moldau.cli.commands._shared import parse_settings
     from moldau.pipeline.errors import PipelineError
-    from moldau.pipeline.spark_session import SparkSettings, check_installed, start_spark
-    from moldau.pipeline.sql_query import QuerySettings, topic_names
+    from moldau.pipeline.spark_session import check_installed
+
+    try:
+        # First of all: everything else of the room needs what it looks for.
+        check_installed()
+    except PipelineError as error:
+        raise CliError(error.message, error.hint) from None
+    from moldau.pipeline.brokers import topic_names
+    from moldau.pipeline.spark_session import SparkSettings, start_spark
+    from moldau.pipeline.sql_query import QuerySettings
+    from moldau.spark.errors import MoldauError
 
     options = moldau_options(target)
     if read_committed:
         options["kafka.isolation.level"] = "read_committed"
     directory = Path(tempfile.mkdtemp(prefix="moldau-sql-"))
     try:
-        check_installed()
         # Before Spark, which takes seconds: is there anybody to ask?
         topic_names(options)
         session = SparkSettings("moldau sql", directory, directory / "spark.log", master, parse_settings(conf))
-        spark = start_spark(session)
+        with _waiting_for("Spark"):
+            spark = start_spark(session)
         try:
             settings = QuerySettings(options, form, follow, from_beginning)
             return _follow(spark, query, settings, output) if follow else _once(spark, query, settings, output)
@@ -93,8 +102,25 @@ def sql(
             spark.stop()
     except PipelineError as error:
         raise CliError(error.message, error.hint) from None
+    except MoldauError as error:
+        raise CliError(str(error)) from None
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _waiting_for(what: str) -> Iterator[None]:
+    """Say what takes so long while it does, to people only."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    sys.stderr.write(f"Starting {what} ...")
+    sys.stderr.flush()
+    try:
+        yield
+    finally:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
 
 
 def _once(spark: Any, query: str, settings: Any, output: str) -> int:
