@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 
+from moldau.client.cluster import Cluster
+from moldau.client.errors import MoldauError, Unreachable
+from moldau.client.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, list_offsets
 from moldau.pipeline.errors import PipelineError
-from moldau.spark.client.cluster import Cluster
-from moldau.spark.client.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, list_offsets
-from moldau.spark.client.settings import client_settings
-from moldau.spark.errors import MoldauError
+from moldau.spark.brokers import client_settings
 
 # Somebody waits for an answer: a broker that is there takes milliseconds, one that is restarting a second or two.
 _PATIENCE = {"kafka.default.api.timeout.ms": "5000"}
@@ -48,9 +48,7 @@ def offset_bounds(options: Mapping[str, str], topic: str) -> dict[int, tuple[int
 
 def _unanswered(error: MoldauError) -> PipelineError:
     """The client's sentence names its settings; here people have given --bootstrap-server."""
-    what, separator, _ = str(error).partition(": check kafka.bootstrap.servers")
-    if not separator:
-        return PipelineError(str(error))
-    return PipelineError(
-        what, hint="Is one running there? Start one with 'moldau start', or name another with --bootstrap-server."
-    )
+    if not isinstance(error, Unreachable) or error.answered:
+        return PipelineError(error.message, error.hint)
+    hint = "Is one running there? Start one with 'moldau start', or name another with --bootstrap-server."
+    return PipelineError(error.message, hint)

@@ -21,12 +21,12 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
+from moldau.client.errors import MoldauError
 from moldau.pipeline.errors import PipelineError
 from moldau.pipeline.failures import explain
 from moldau.pipeline.progress import Board
 from moldau.pipeline.spark_session import DEFAULT_MASTER, SparkSettings, check_installed, hiding_modules, start_spark
 from moldau.pipeline.supervision import STOP_SECONDS_MAX, RestartPolicy, Supervisor
-from moldau.spark.errors import MoldauError
 
 # Where programs that name no brokers themselves find them: our commands, and `moldau.streams.Streams`.
 BOOTSTRAP_VARIABLE = "MOLDAU_BOOTSTRAP"

@@ -80,10 +80,10 @@ def sql(
         check_installed()
     except PipelineError as error:
         raise CliError(error.message, error.hint) from None
+    from moldau.client.errors import MoldauError
     from moldau.pipeline.brokers import topic_names
     from moldau.pipeline.spark_session import SparkSettings, start_spark
     from moldau.pipeline.sql_query import QuerySettings
-    from moldau.spark.errors import MoldauError
 
     options = moldau_options(target)
     if read_committed:
