@@ -80,7 +80,6 @@ def sql(
         check_installed()
     except PipelineError as error:
         raise CliError(error.message, error.hint) from None
-    from moldau.client.errors import MoldauError
     from moldau.pipeline.brokers import topic_names
     from moldau.pipeline.spark_session import SparkSettings, start_spark
     from moldau.pipeline.sql_query import QuerySettings
@@ -102,8 +101,6 @@ def sql(
             spark.stop()
     except PipelineError as error:
         raise CliError(error.message, error.hint) from None
-    except MoldauError as error:
-        raise CliError(str(error)) from None
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
