@@ -27,6 +27,7 @@ from moldau.coordinator.decision import Decision
 from moldau.coordinator.group.offset_commits import OffsetCommits
 from moldau.coordinator.runtime import CoordinatorRuntime
 from moldau.coordinator.transaction import partitions as transaction_partitions
+from moldau.log.compaction import LatestOffsets
 from moldau.log.leader_epochs import LeaderEpochs
 from moldau.log.partition_log import PartitionLog
 from moldau.log.producer_state import ProducerState
@@ -253,6 +254,15 @@ def read_open_transactions(put: Put) -> None:
 @bug
 def forget_aborted_transactions(put: Put) -> None:
     put(ReadableLog, "collect_aborted", lambda self, start, end: [])
+
+
+# ---- compaction
+
+
+@bug
+def compact_the_latest_values_away(put: Put) -> None:
+    latest = LatestOffsets.offset_of
+    put(LatestOffsets, "offset_of", lambda self, key: latest(self, key) + 1)
 
 
 # ---- the quorum

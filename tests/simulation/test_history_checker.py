@@ -131,6 +131,39 @@ def test_a_skipped_record_and_one_that_was_never_committed() -> None:
         history.judge({PLACE: ledger("a", "b")})
 
 
+def test_what_may_be_skipped_of_a_compacted_topic() -> None:
+    made = Ledger("t-0", 0, compacted=True)
+    for offset, (key, value) in enumerate(((b"k", b"a"), (b"l", b"b"), (b"k", b"c"), (b"l", None))):
+        made.records.append(CommittedRecord(offset, value, 1, False, None, key))
+    made.next_offset = 4
+    assert [each.offset for each in made.latest_values().values()] == [2]
+    history = History()
+    sent(history, "a", "b", "c")
+    reading = Reading("r", PLACE, committed_only=False, start=0, position=4)
+    history.readings.append(reading)
+    with pytest.raises(Broken, match="read past 2"):
+        history.judge({PLACE: made})
+    reading.position = 0
+    history.read(reading, 2, b"c")
+    reading.position = 4
+    history.judge({PLACE: made})
+
+
+def test_a_copy_of_a_compacted_topic_has_nothing_that_was_not_there() -> None:
+    def batch(*values: tuple[int, bytes]) -> bytes:
+        return build_batch([Record(at, 0, b"k", value, ()) for at, value in values], base_offset=0, last_offset=1)
+
+    whole, left, other = batch((0, b"a"), (1, b"b")), batch((1, b"b")), batch((1, b"c"))
+    for compacted, copy, fits in ((True, left, True), (True, other, False), (False, left, False)):
+        made = Ledger("t-0", 0, compacted=compacted)
+        made.note("n1", next(iter_batches(whole)), whole)
+        if fits:
+            made.note("n2", next(iter_batches(copy)), copy)
+        else:
+            with pytest.raises(Broken, match="is another one on n2"):
+                made.note("n2", next(iter_batches(copy)), copy)
+
+
 def test_aborted_reads() -> None:
     history = History()
     sent(history, "a", transaction="x")

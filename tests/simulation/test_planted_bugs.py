@@ -17,6 +17,7 @@ FOUND_IN = {
     "do-not-check-sequences": 2,
     "keep-epochs-of-what-was-cut": 1,
     "do-not-check-sums-after-a-crash": 10,
+    "compact-the-latest-values-away": 12,
     "do-not-write-votes-down": 5,
     "do-not-sync-votes": 5,
     "vote-for-shorter-logs": 13,

@@ -9,8 +9,9 @@ from click.testing import CliRunner
 
 from moldau.cli.commands.simulate import simulate
 from moldau.testing.simulation.faults import FAULTS
+from moldau.testing.simulation.ledger import batches_of, records_of
 from moldau.testing.simulation.runner import run_seed, run_seeds
-from moldau.testing.simulation.scenario import WORKLOADS
+from moldau.testing.simulation.scenario import WORKLOADS, Scenario
 
 from .planted import planted
 
@@ -44,6 +45,20 @@ def test_other_seeds_are_other_stories() -> None:
 def test_every_kind_of_client_gets_along_without_trouble(workload: str) -> None:
     outcome = run_seed(1, faults=(), workloads=("idempotent", workload))
     assert outcome.failure is None, outcome.failure
+
+
+def test_compaction_removes_what_is_replaced_and_nothing_else() -> None:
+    scenario = Scenario(2, faults=(), workloads=("table", "consumer"))
+    world = scenario.run()
+    ledger = world.ledgers()["table", 0]
+    for node in world.nodes.values():
+        assert node.rooms is not None
+        copy = node.rooms.partitions.find("table", 0)
+        assert copy is not None
+        batches = list(batches_of(copy.log, 0, copy.log.high_watermark))
+        left = [each for header, data in batches for each in records_of(header, data)]
+        assert len(left) < len(ledger.records), "keys were written again and again"
+        assert set(ledger.latest_values().values()) <= set(left)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

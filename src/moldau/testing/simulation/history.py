@@ -232,7 +232,8 @@ class History:
 
     def _judge_reading(self, reading: Reading, ledger: Ledger, stable: list[CommittedRecord]) -> None:
         records = stable if reading.committed_only else [each for each in ledger.records if each.marker is None]
-        expected = {each.offset for each in records if reading.start <= each.offset < reading.position}
+        due = ledger.latest_values().values() if ledger.compacted else records
+        expected = {each.offset for each in due if reading.start <= each.offset < reading.position}
         missing = expected - reading.offsets
         if missing:
             raise Broken(

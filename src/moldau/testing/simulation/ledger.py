@@ -1,11 +1,12 @@
 """What was committed: the first replica whose high watermark passes a batch writes it down, all others are compared.
 
-Decides what "the same" means for copies of a partition: byte for byte. It also keeps what the records say, so that
-the history of the clients can be judged against it at the end.
+Decides what "the same" means for copies of a partition: byte for byte, or, of a compacted topic, record for record of
+what is left. It also keeps what the records say, so that the clients' history can be judged against it at the end.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 from zlib import crc32
 
@@ -31,15 +32,42 @@ class CommittedRecord(NamedTuple):
     transactional: bool
     # COMMIT or ABORT for a marker that ends a transaction, None for everything else.
     marker: int | None
+    key: bytes | None = None
+
+
+def batches_of(log: PartitionLog, start: int, end: int) -> Iterator[tuple[BatchHeader, Buffer]]:
+    """The batches of a replica from `start` to `end`, each with the bytes it is in."""
+    offset = start
+    while offset < end:
+        data = log.read(offset, READ_BYTES, max_offset=end).records
+        before = offset
+        for header in iter_batches(data):
+            if header.base_offset >= end:
+                return
+            yield header, data
+            offset = header.next_offset
+        if offset == before:
+            return
 
 
 class Ledger:
-    """Everything committed in one partition."""
+    """Everything committed in one partition, also what compaction has removed since."""
 
-    __slots__ = ("_batches", "_epochs", "_latest_epoch", "first_offset", "next_offset", "records", "where")
+    __slots__ = (
+        "_batches",
+        "_epochs",
+        "_latest_epoch",
+        "compacted",
+        "first_offset",
+        "next_offset",
+        "records",
+        "where",
+    )
 
-    def __init__(self, where: str, first_offset: int) -> None:
+    def __init__(self, where: str, first_offset: int, *, compacted: bool = False) -> None:
         self.where = where
+        # Replicas may have less than was committed, each as much as its own compaction left.
+        self.compacted = compacted
         self.first_offset = first_offset
         self.next_offset = first_offset
         # Base offset of a batch -> (offset after it, checksum of all its bytes).
@@ -52,16 +80,9 @@ class Ledger:
     def compare(self, host: str, log: PartitionLog, start: int, end: int) -> int:
         """Look at what a replica says is committed from `start` to `end`; how far it was looked at."""
         offset = start
-        while offset < end:
-            data = log.read(offset, READ_BYTES, max_offset=end).records
-            before = offset
-            for header in iter_batches(data):
-                if header.base_offset >= end:
-                    return offset
-                self.note(host, header, data)
-                offset = header.next_offset
-            if offset == before:
-                return offset
+        for header, data in batches_of(log, start, end):
+            self.note(host, header, data)
+            offset = header.next_offset
         return offset
 
     def note(self, host: str, header: BatchHeader, data: Buffer) -> None:
@@ -84,24 +105,19 @@ class Ledger:
                 )
             self._latest_epoch = epoch
             self._epochs.setdefault(epoch, base)
-            self._keep(header, data)
-        elif known != found:
+            self.records.extend(records_of(header, data))
+        elif known != found and not (self.compacted and known[0] == found[0] and self._is_left(header, data)):
             raise Broken(f"{self.where}: the committed batch at offset {base} is another one on {host}")
+
+    def _is_left(self, header: BatchHeader, data: Buffer) -> bool:
+        """Whether a batch has nothing that was not in it when it was committed."""
+        return all(each == self.records[each.offset - self.first_offset] for each in records_of(header, data))
 
     def epoch_of(self, offset: int) -> int:
         """The leader epoch of a committed record; -1 when nothing is committed there."""
         if offset >= self.next_offset:
             return -1
         return max((epoch for epoch, start in self._epochs.items() if start <= offset), default=-1)
-
-    def _keep(self, header: BatchHeader, data: Buffer) -> None:
-        if header.is_control:
-            for control in read_control_records(data, header):
-                self.records.append(CommittedRecord(control.offset, None, header.producer_id, True, control.type))
-            return
-        transactional = header.is_transactional
-        for record in read_records(data, header):
-            self.records.append(CommittedRecord(record.offset, record.value, header.producer_id, transactional, None))
 
     def stable_records(self) -> tuple[list[CommittedRecord], list[CommittedRecord]]:
         """(records that readers of committed transactions must see, those of transactions that were aborted)."""
@@ -123,3 +139,20 @@ class Ledger:
             elif end == ABORT:
                 aborted.append(each)
         return seen, aborted
+
+    def latest_values(self) -> dict[bytes, CommittedRecord]:
+        """The last value of each key that no later tombstone removes: what compaction must leave."""
+        latest = {each.key: each for each in self.stable_records()[0] if each.key is not None}
+        return {key: each for key, each in latest.items() if each.value is not None}
+
+
+def records_of(header: BatchHeader, data: Buffer) -> Iterator[CommittedRecord]:
+    """What is in one batch."""
+    producer_id = header.producer_id
+    if header.is_control:
+        for control in read_control_records(data, header):
+            yield CommittedRecord(control.offset, None, producer_id, True, control.type)
+        return
+    transactional = header.is_transactional
+    for record in read_records(data, header):
+        yield CommittedRecord(record.offset, record.value, producer_id, transactional, None, record.key)

@@ -41,7 +41,7 @@ class Producer(Client):
         self.acknowledged = 0
         self._number = 0
 
-    def values(self, *, idempotent: bool, checked: bool = True) -> list[bytes]:
+    def values(self, *, idempotent: bool) -> list[bytes]:
         found = []
         for _ in range(1 + int(self.random.random() * 2)):
             value = f"{self.name}:{self._number}".encode()
@@ -53,7 +53,10 @@ class Producer(Client):
     def noted(self, values: list[bytes], base_offset: int) -> None:
         self.acknowledged += 1
         for i, value in enumerate(values):
-            self.world.history.acknowledged(value, base_offset + i if base_offset >= 0 else -1)
+            self.note(value, base_offset + i if base_offset >= 0 else -1)
+
+    def note(self, value: bytes, offset: int) -> None:
+        self.world.history.acknowledged(value, offset)
 
     def batch(self, values: list[bytes], producer_id: int = -1, epoch: int = -1, sequence: int = -1) -> bytes:
         builder = BatchBuilder(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)

@@ -238,7 +238,8 @@ class Rules:
             raise Broken(f"{where}: the high watermark of {node.host} went back from {before} to {high_watermark}")
         ledger = self.ledgers.get(key)
         if ledger is None:
-            ledger = self.ledgers[key] = Ledger(where, log.log_start_offset)
+            compacted = partition.topic in self._world.compacted
+            ledger = self.ledgers[key] = Ledger(where, log.log_start_offset, compacted=compacted)
         if high_watermark > replica.compared_to:
             known_to = ledger.next_offset
             replica.compared_to = ledger.compare(node.host, log, replica.compared_to, high_watermark)

@@ -20,19 +20,24 @@ from moldau.testing.simulation.producers import ALL, IdempotentProducer, PlainPr
 from moldau.testing.simulation.readers import Reader
 from moldau.testing.simulation.shares import ShareMember
 from moldau.testing.simulation.streams import StreamsMember
+from moldau.testing.simulation.tables import TableProducer, judge_tables
 from moldau.testing.simulation.transactions import Copier, TransactionalWriter
 from moldau.testing.simulation.world import Simulation
 
 TOPIC: Final = "data"
 COPIES: Final = "copies"
 WRITES: Final = "writes"
-COORDINATORS: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+TABLE: Final = "table"
+COMPACTED: Final = ("__consumer_offsets", "__transaction_state")
+COORDINATORS: Final = (*COMPACTED, "__share_group_state")
 SHARE_GROUP: Final = "share-group"
 START_MS_MAX: Final = 10_000
 # After everything is healed: elections, recoveries and catching up must be over within this.
 HEALED_MS_MAX: Final = 30_000
 HEALED_PACE_MS: Final = 30
-WORKLOADS: Final = ("idempotent", "plain", "transactions", "copier", "classic", "consumer", "admin", "share", "streams")
+# Of these each seed draws some; what came later is drawn apart, so that seeds without it stay what they were.
+DRAWN: Final = ("idempotent", "plain", "transactions", "copier", "classic", "consumer", "admin", "share", "streams")
+WORKLOADS: Final = (*DRAWN, TABLE)
 
 
 class Scenario:
@@ -42,6 +47,8 @@ class Scenario:
         """`faults` and `workloads` fix what is drawn otherwise."""
         self.random = random = Random(f"{seed} scenario")
         chosen = [name for name in FAULTS if random.random() < 0.45]
+        apart = Random(f"{seed} table")
+        self.compacts = apart.random() < 0.12 if workloads is None else TABLE in (workloads := frozenset(workloads))
         overrides = {}
         if random.random() < 0.25:
             overrides["metadata.log.max.record.bytes.between.snapshots"] = "2000"
@@ -52,10 +59,15 @@ class Scenario:
         self.segment_bytes = random.choice((200, 400)) if random.random() < 0.4 else None
         if self.segment_bytes is not None:
             overrides["internal.metadata.log.segment.bytes"] = "1500"
+        if self.compacts:
+            overrides["log.cleaner.backoff.ms"] = "100"
         self.flushes = random.random() < 0.2
         self.world = Simulation(seed, voters=3, brokers=1 if random.random() < 0.15 else 0, overrides=overrides)
         self.faults = Faults(self.world, random, frozenset(chosen if faults is None else faults))
-        drawn = {name for name in WORKLOADS if random.random() < 0.28} | {"idempotent"}
+        drawn = {name for name in DRAWN if random.random() < 0.28} | {"idempotent"}
+        if self.compacts:
+            drawn.add(TABLE)
+            self.world.compacted = frozenset({TABLE, *COMPACTED})
         self.workloads = frozenset(drawn if workloads is None else workloads)
         self.partitions = random.choice((1, 1, 2))
         self.rounds = random.randint(6, 16)
@@ -104,13 +116,17 @@ class Scenario:
         if "copier" in self.workloads:
             # A copy is as large as what was read at once.
             topics.append(self._topic(COPIES, self.partitions, self.segment_bytes and 5000))
-        if self.segment_bytes is not None:
+        if self.compacts:
+            topics.append(self._topic(TABLE, 1, 300))
+        if self.segment_bytes is not None or self.compacts:
             # Nothing else gives the coordinators' topics small segments.
             topics += [self._topic(name, 1, 1500) for name in COORDINATORS]
         return topics
 
     def _topic(self, name: str, partitions: int, segment_bytes: int | None) -> CreatableTopic:
         settings = {"flush.messages": "1"} if self.flushes else {}
+        if name in self.world.compacted:
+            settings |= {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
         if segment_bytes is not None:
             settings |= {"internal.segment.bytes": str(segment_bytes), "index.interval.bytes": "100"}
         configs = [CreatableTopicConfig(key, value) for key, value in settings.items()]
@@ -133,6 +149,9 @@ class Scenario:
                 copier = Copier(world, f"copier{suffix}", place, (COPIES, suffix), old=self.random.random() < 0.4)
                 self.copiers.append(copier)
                 self.readers.append(Reader(world, f"checker{suffix}", (COPIES, suffix), committed_only=True))
+        if TABLE in workloads:
+            self.producers.append(TableProducer(world, "table0", (TABLE, 0), 2 * batches))
+            self.readers.append(Reader(world, "table-reader", (TABLE, 0), committed_only=False))
         if "transactions" in workloads:
             old = self.random.random() < 0.4
             self.writers.append(TransactionalWriter(world, "writer", [(WRITES, 0), (WRITES, 1)], batches, old=old))
@@ -213,6 +232,7 @@ class Scenario:
         if not world.run_until(lambda: world.differing_copies() is None, HEALED_MS_MAX):
             raise Broken(f"the copies of a partition do not become the same: {world.differing_copies()}")
         world.history.judge({place: each for place, each in world.ledgers().items() if not place[0].startswith("__")})
+        judge_tables(world)
         world.tell("the end")
 
     def _end_of(self, place: Place) -> int:

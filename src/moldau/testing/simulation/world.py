@@ -43,6 +43,8 @@ class Simulation:
         self.events = 0
         # Clients that write rest for up to so long between two writes.
         self.pace_ms = 60
+        # Topics whose replicas may have less than was committed.
+        self.compacted: frozenset[str] = frozenset()
         # Nothing more is begun: scripts come to their end.
         self.ending = False
         self.story: list[tuple[int, str]] = []
