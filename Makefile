@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 UV := $(BIN)/uv pip install -q --python $(BIN)/python --require-hashes
 CONFORMANCE ?= ../shared/conformance
 
-.PHONY: help setup run demo test proofs check format bench conformance programs lock generate wheel clean
+.PHONY: help setup run demo test proofs seeds check format bench conformance programs lock generate wheel clean
 
 help:  ## show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -49,6 +49,9 @@ test: $(VENV)/.dev $(VENV)/.spark check  ## all checks and all tests
 
 proofs: $(VENV)/.dev $(VENV)/.spark  ## what is too long for every time: pipelines on Spark, killed and started again
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m long tests/pipeline tests/spark tests/streams $(ARGS)
+
+seeds: $(VENV)/.dev  ## a thousand simulated clusters under faults, each checked after every event
+	$(BIN)/moldau simulate --seeds 1000 --quiet
 
 check: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .
