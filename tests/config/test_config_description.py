@@ -173,6 +173,12 @@ def test_incremental_changes() -> None:
     assert current == {"retention.ms": "5", "cleanup.policy": "compact"}
 
 
+def test_an_operation_that_does_not_exist_is_a_malformed_request() -> None:
+    assert Alteration.asked("a", 2, "x") == Alteration("a", AlterOp.APPEND, "x")
+    with pytest.raises(ConfigRequestError, match="Unknown operations type 9"):
+        Alteration.asked("a", 9, "x")
+
+
 @pytest.mark.parametrize(
     ("changes", "message", "malformed"),
     [

@@ -225,8 +225,8 @@ class ConfigHandlers:
     def _check_broker_changes(self, resource: Any) -> None:
         """The broker's settings as they would be after incremental changes must be allowed."""
         current = self._services.image.config_overrides(BROKER_RESOURCE, resource.resource_name)
-        alterations = [Alteration(c.name, _operation(c.config_operation), c.value) for c in resource.configs]
         try:
+            alterations = [Alteration.asked(c.name, c.config_operation, c.value) for c in resource.configs]
             wanted = apply_incremental(current, alterations, ALL_NODE_KEYS)
         except ConfigRequestError as error:
             raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
@@ -320,13 +320,6 @@ def _check_configs(configs: Sequence[Any], is_null: Callable[[Any], bool]) -> No
     missing = [config.name for config in configs if is_null(config)]
     if missing:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}")
-
-
-def _operation(number: int) -> AlterOp:
-    try:
-        return AlterOp(number)
-    except ValueError:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {number}") from None
 
 
 def _number(text: str, what: str) -> int:

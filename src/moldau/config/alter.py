@@ -32,6 +32,14 @@ class Alteration(NamedTuple):
     op: AlterOp
     value: str | None = None
 
+    @classmethod
+    def asked(cls, name: str, operation: int, value: str | None) -> Alteration:
+        """One as a request carries it; ConfigRequestError if there is no such operation."""
+        try:
+            return cls(name, AlterOp(operation), value)
+        except ValueError:
+            raise ConfigRequestError.saying(name, f"Unknown operations type {operation}") from None
+
 
 def apply_incremental(
     current: Mapping[str, str], alterations: Iterable[Alteration], keys: Mapping[str, ConfigKey]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from moldau.config.alter import MAX_VALUE_LENGTH, Alteration, AlterOp, apply_incremental
+from moldau.config.alter import MAX_VALUE_LENGTH, Alteration, apply_incremental
 from moldau.config.client_config import validate_client_metrics
 from moldau.config.dynamic import check_overrides
 from moldau.config.group_config import validate_group_overrides
@@ -58,9 +58,9 @@ def incremental_alter_configs(
         error = ApiError(ErrorCode.NONE, "")
         try:
             _check_resource(resource, seen)
-            alterations = [Alteration(c.name, _operation(c.config_operation), c.value) for c in asked.configs]
             current = s.state.configs(resource)
             try:
+                alterations = [Alteration.asked(c.name, c.config_operation, c.value) for c in asked.configs]
                 wanted = apply_incremental(current, alterations, _KEYS[asked.resource_type])
             except ConfigError as refused:
                 raise _api_error(refused) from refused
@@ -136,13 +136,6 @@ def refuse_alter_configs(request: AlterConfigsRequest, error: ApiError) -> Alter
             for asked in request.resources
         ]
     )
-
-
-def _operation(number: int) -> AlterOp:
-    try:
-        return AlterOp(number)
-    except ValueError:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {number}") from None
 
 
 def _api_error(error: ConfigError) -> ApiError:
