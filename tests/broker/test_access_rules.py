@@ -200,3 +200,26 @@ def test_the_setting_names_the_authorizer() -> None:
     assert made is not None
     assert may(made, Operation.READ, who="User:CN=a,O=b")
     assert not may(made, Operation.READ)
+
+
+@pytest.mark.parametrize(
+    ("entries", "allowed"),
+    [
+        ([], False),
+        ([entry()], True),
+        ([entry(principal="User:bob")], False),
+        ([entry(host="192.0.2.2")], False),
+        ([entry(operation=Operation.WRITE)], False),
+        ([entry(operation=ALL_OPERATIONS)], True),
+        ([entry(kind=ResourceKind.GROUP)], False),
+        ([entry(), entry(permission=DENY)], False),
+        ([entry(), entry("payments", permission=DENY)], True),
+        ([entry(), entry("or", permission=DENY, pattern=PREFIXED)], False),
+        ([entry(pattern=PREFIXED), entry(permission=DENY)], True),
+        ([entry("*"), entry("o", permission=DENY, pattern=PREFIXED)], True),
+        ([entry("*"), entry("*", permission=DENY, principal="User:*")], False),
+    ],
+)
+def test_whether_anything_of_a_kind_is_allowed(entries: list[AccessControlEntry], allowed: bool) -> None:
+    assert rules(*entries).allows_any("User:ann", "192.0.2.1", Operation.READ, TOPIC) == allowed
+    assert rules(*entries).allows_any("User:root", "192.0.2.1", Operation.READ, TOPIC)

@@ -203,6 +203,9 @@ class Only:
         self.asked.append((operation, kind, name))
         return (operation, kind, name) in self.allowed
 
+    def allows_any(self, principal: str, host: str, operation: Operation, kind: ResourceKind) -> bool:
+        return any(each[:2] == (operation, kind) for each in self.allowed)
+
 
 def guarded(node: SimulatedNode, *allowed: tuple[Operation, ResourceKind, str]) -> Client:
     node.services.authorizer = Only(*allowed)
@@ -291,3 +294,7 @@ def test_idempotent_producers_need_a_permission_too(node: SimulatedNode) -> None
     assert guarded(node).send(request, 4).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     allowed = (Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER, "kafka-cluster")
     assert guarded(node, allowed).send(request, 4).error_code == 0
+    writer = (Operation.WRITE, ResourceKind.TOPIC, "orders")
+    assert guarded(node, writer).send(request, 4).error_code == 0
+    reader = (Operation.READ, ResourceKind.TOPIC, "orders")
+    assert guarded(node, reader).send(request, 4).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -25,6 +25,8 @@ _IMPLYING: Final[Mapping[Operation, frozenset[int]]] = {
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
 }
 _NOTHING: Final[frozenset[int]] = frozenset()
+# The name that Kafka asks about as well.
+_ANY_NAME: Final = "hardcode"
 
 Entries = list[AccessControlEntry]
 
@@ -76,6 +78,24 @@ class AccessRules:
                 permitted = True
         return permitted or (not about_it and self._open_by_default)
 
+    def allows_any(self, principal: str, host: str, operation: Operation, kind: ResourceKind) -> bool:
+        # Super users, and a cluster that is open where nothing is said, are asked about a name like any other.
+        if self.allows(principal, host, operation, kind, _ANY_NAME):
+            return True
+        permitted: Entries = []
+        denied: Entries = []
+        for entry in self._image().acls.values():
+            if (
+                entry.resource_type == kind
+                and entry.principal in (principal, _ANY_USER)
+                and entry.host in (host, EVERYTHING)
+                and entry.operation in (operation, ALL_OPERATIONS)
+            ):
+                (denied if entry.permission_type == DENY else permitted).append(entry)
+        if any(_is_everything(denial) for denial in denied):
+            return False
+        return any(not any(_takes_away(denial, each) for denial in denied) for each in permitted)
+
     def _about(self, kind: int, name: str) -> Iterator[AccessControlEntry]:
         entries = self._image().acls
         if entries is not self._of:
@@ -94,3 +114,16 @@ class AccessRules:
             else:
                 self._literal.setdefault((entry.resource_type, entry.resource_name), []).append(entry)
         self._of = entries
+
+
+def _is_everything(entry: AccessControlEntry) -> bool:
+    return entry.pattern_type != PREFIXED and entry.resource_name == EVERYTHING
+
+
+def _takes_away(denial: AccessControlEntry, permission: AccessControlEntry) -> bool:
+    """Whether the denial leaves nothing of the permission."""
+    if _is_everything(permission):
+        return False
+    if denial.pattern_type == PREFIXED:
+        return permission.resource_name.startswith(denial.resource_name)
+    return permission.pattern_type != PREFIXED and permission.resource_name == denial.resource_name

@@ -94,11 +94,18 @@ class Authorizer(Protocol):
 
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceKind, name: str) -> bool: ...
 
+    def allows_any(self, principal: str, host: str, operation: Operation, kind: ResourceKind) -> bool:
+        """Whether there is, or may come to be, at least one resource of that kind on which it is allowed."""
+        ...
+
 
 class AllowAll:
     """What is in force when `authorizer.class.name` is empty."""
 
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceKind, name: str) -> bool:
+        return True
+
+    def allows_any(self, principal: str, host: str, operation: Operation, kind: ResourceKind) -> bool:
         return True
 
 
@@ -111,6 +118,10 @@ class Rule(NamedTuple):
     operation: Operation
     kind: ResourceKind = ResourceKind.CLUSTER
     names: Names | None = None
+    or_on_cluster: Operation | None = None
+    """Whoever may do this to the cluster needs no permission for the single resource."""
+    or_on_any: tuple[Operation, ResourceKind] | None = None
+    """Whoever may do this to any resource of the kind needs no permission for the cluster."""
 
 
 # ---- where a request names its resources
@@ -237,7 +248,13 @@ AUTHORIZATION: Final[Mapping[ApiKey, tuple[Rule, ...]]] = {
     # Producers and transactions.
     ApiKey.INIT_PRODUCER_ID: (
         Rule(Operation.WRITE, _TRANSACTION, _single("transactional_id")),
-        Rule(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER, _cluster_unless_transactional),
+        # Producers are idempotent unless told otherwise: whoever may write at all may be one.
+        Rule(
+            Operation.IDEMPOTENT_WRITE,
+            ResourceKind.CLUSTER,
+            _cluster_unless_transactional,
+            or_on_any=(Operation.WRITE, _TOPIC),
+        ),
     ),
     ApiKey.ADD_PARTITIONS_TO_TXN: (Rule(Operation.WRITE, _TRANSACTION, _single("v3_and_below_transactional_id")),),
     ApiKey.ADD_OFFSETS_TO_TXN: (
@@ -254,7 +271,7 @@ AUTHORIZATION: Final[Mapping[ApiKey, tuple[Rule, ...]]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: (Rule(Operation.DESCRIBE, _TRANSACTION, _listed("transactional_ids")),),
     ApiKey.LIST_TRANSACTIONS: (Rule(Operation.DESCRIBE, _TRANSACTION),),
     # Administration.
-    ApiKey.CREATE_TOPICS: (Rule(Operation.CREATE, _TOPIC, _each("topics", "name")),),
+    ApiKey.CREATE_TOPICS: (Rule(Operation.CREATE, _TOPIC, _each("topics", "name"), or_on_cluster=Operation.CREATE),),
     ApiKey.DELETE_TOPICS: (Rule(Operation.DELETE, _TOPIC, _deleted_topics),),
     ApiKey.CREATE_PARTITIONS: (Rule(Operation.ALTER, _TOPIC, _each("topics", "name")),),
     ApiKey.DESCRIBE_CONFIGS: (
@@ -361,8 +378,16 @@ class Guard:
             names = (CLUSTER_NAME,) if rule.names is None else rule.names(request)
             for name in names:
                 target = CLUSTER_NAME if rule.kind is ResourceKind.CLUSTER else name
-                if not self.allows(caller, rule.operation, rule.kind, target):
+                if not self.allows(caller, rule.operation, rule.kind, target) and not self._otherwise(rule, caller):
                     raise ApiError(_REFUSAL[rule.kind])
+
+    def _otherwise(self, rule: Rule, caller: Caller) -> bool:
+        """Whether another permission stands in for the one that is missing."""
+        if rule.or_on_cluster is not None and self.allows(caller, rule.or_on_cluster, ResourceKind.CLUSTER):
+            return True
+        return rule.or_on_any is not None and self._authorizer.allows_any(
+            caller.principal, caller.host, *rule.or_on_any
+        )
 
 
 def guard_for(authorizer: Authorizer | None) -> Guard | None:
