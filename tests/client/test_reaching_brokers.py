@@ -16,7 +16,6 @@ from moldau.client.admin.topics import list_topics
 from moldau.client.errors import MoldauError, Unreachable, Unsupported
 from moldau.client.settings import Address, client_settings, parse_jaas, parse_servers
 from moldau.protocol.api import ApiKey
-from moldau.security.scram import SCRAM_MECHANISMS, scram_client
 from tests.client.peer import Peer, plain_server, scram_server
 
 PLAIN = {
@@ -172,17 +171,6 @@ def test_a_scram_server_that_does_not_know_the_password_is_refused() -> None:
         pytest.raises(MoldauError, match="the server does not know the password"),
     ):
         list_topics(admin)
-
-
-def test_scram_speaks_as_the_rfc_does() -> None:
-    """The example of RFC 7677."""
-    talk = scram_client(SCRAM_MECHANISMS["SCRAM-SHA-256"], "user", "pencil", "rOprNGfwEbeRWgbNEkqO")
-    assert next(talk) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
-    nonce = b"rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
-    final = talk.send(b"r=" + nonce + b",s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096")
-    assert final == b"c=biws,r=" + nonce + b",p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
-    with pytest.raises(StopIteration):
-        talk.send(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
 
 
 def test_an_unknown_mechanism_lists_the_known_ones() -> None:
