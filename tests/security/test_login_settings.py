@@ -179,7 +179,7 @@ def test_a_mechanism_there_is_not() -> None:
 
 def test_how_a_node_logs_in_itself() -> None:
     node = config(listener_name_secure_plain_sasl_jaas_config=f'{PLAIN_MODULE} required username="n" password="p";')
-    login = own_login(node, "SECURE", "PLAIN", {}, lambda: "nonce")
+    login = own_login(node, "SECURE", "sasl.mechanism.inter.broker.protocol", {}, lambda: "nonce")
     assert login is not None
     assert next(login()) == b"\0n\0p"
-    assert own_login(config(), "SECURE", "PLAIN", {}, lambda: "nonce") is None
+    assert own_login(config(), "SECURE", "sasl.mechanism.inter.broker.protocol", {}, lambda: "nonce") is None

@@ -328,3 +328,33 @@ def test_ciphers_by_the_names_java_has_for_them(authority: Authority, server_pem
             thread.start()
         for thread in threads:
             thread.join(SECONDS)
+
+
+def test_a_certificate_is_renewed_without_a_restart(authority: Authority, server_pem: Path) -> None:
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+
+    def shown(cluster: Cluster) -> str:
+        with raw(cluster) as connection, context.wrap_socket(connection, server_hostname="127.0.0.1") as secured:
+            certificate: Any = secured.getpeercert()
+            return str(certificate["subject"][-1][0][1])
+
+    config = tls_config(authority, server_pem, "SSL")
+    config["listener.name.secure.ssl.keystore.location"] = config.pop("ssl.keystore.location")
+    with Cluster(config) as cluster:
+        admin = AdminClient(client_settings(cluster, authority))
+        assert shown(cluster) == "node"
+
+        def change(path: str) -> None:
+            entry = ConfigEntry(
+                "listener.name.secure.ssl.keystore.location", path, incremental_operation=AlterConfigOpType.SET
+            )
+            resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+            admin.incremental_alter_configs([resource])[resource].result(SECONDS)
+
+        change(str(authority.issue("/CN=renewed")))
+        eventually(lambda: shown(cluster) == "renewed", "the new certificate is shown")
+        change("/nowhere.pem")
+        assert shown(cluster) == "renewed"
+        assert admin.list_topics(timeout=SECONDS).brokers.keys() == {1}

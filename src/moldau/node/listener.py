@@ -129,6 +129,13 @@ class Listener:
     def connection_count(self) -> int:
         return len(self._connections)
 
+    def secure_with(self, security: ListenerSecurity) -> None:
+        """Certificates or settings have changed: they hold for the next connection."""
+        self._security = security
+        if self._door is not None:
+            assert security.tls is not None, "the protocol of a listener does not change"
+            self._door.context = security.tls
+
     @property
     def max_frame_bytes(self) -> int:
         return self._limits.max_frame_bytes

@@ -128,13 +128,17 @@ class NodeMetrics:
         idle = CounterMetricFamily("moldau_connections_closed_idle", "Closed for silence", labels=["listener"])
         bad = CounterMetricFamily("moldau_connections_closed_bad", "Closed for a bad request", labels=["listener"])
         refused = CounterMetricFamily("moldau_connections_rejected", "Refused by a limit", labels=["listener"])
+        logins = CounterMetricFamily("moldau_logins", "Connections that logged in with SASL", labels=["listener"])
+        no_login = CounterMetricFamily("moldau_logins_refused", "Logins and handshakes refused", labels=["listener"])
         for listener in self._listeners:
             now.add_metric([listener.name], listener.connection_count)
             accepted.add_metric([listener.name], listener.accepted)
             idle.add_metric([listener.name], listener.closed_idle)
             bad.add_metric([listener.name], listener.bad_requests)
             refused.add_metric([listener.name], listener.rejected)
-        yield from (now, accepted, idle, bad, refused)
+            logins.add_metric([listener.name], listener.logins)
+            no_login.add_metric([listener.name], listener.refused_logins)
+        yield from (now, accepted, idle, bad, refused, logins, no_login)
         yield _gauge("moldau_unread_bytes", "Answers in connections whose clients do not read", self._unread.total)
         yield CounterMetricFamily(
             "moldau_connections_closed_stuck", "Closed for leaving too much unread", value=self._unread.given_up

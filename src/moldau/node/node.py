@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.broker import Broker
 from moldau.config.node_config import NodeConfig
+from moldau.config.types import ConfigError
 from moldau.log.errors import LogDirFailure
 from moldau.node.assembly import Assembly, World
 from moldau.node.buffers import BufferPool
@@ -118,8 +119,28 @@ class Node:
         from moldau.node.node_security import NodeSecurity
 
         self._security = security = NodeSecurity(config, self._scram_credential)
+        self._secured = config
         self._peers.security = security.towards_brokers()
         self._controllers.security = security.towards_controllers()
+
+    def _renew_security(self, security: NodeSecurity, config: NodeConfig) -> None:
+        """Certificates are renewed by changing a setting, as in Kafka. What cannot be used changes nothing."""
+        if config is self._secured:
+            return
+        self._secured = config
+        security.reread(config)
+        try:
+            # The listeners that are open, with the protocols they were opened with.
+            renewed = {each.name: security.of_listener(each) for each in self._config.listeners}
+            self._peers.security, self._controllers.security = (
+                security.towards_brokers(),
+                security.towards_controllers(),
+            )
+        except ConfigError as error:
+            log.error("the changed settings of security are not used: %s", error)
+            return
+        for listener in self._listeners:
+            listener.secure_with(renewed[listener.name])
 
     def _scram_credential(self, mechanism: int, user: str) -> ScramCredential | None:
         return self._rooms.services.image.scram.get((mechanism, user))
@@ -152,6 +173,8 @@ class Node:
     def _take_settings(self, config: NodeConfig) -> None:
         if self._listeners:
             self._limits.take(config)
+            if self._security is not None:
+                self._renew_security(self._security, config)
 
     def _after_event(self) -> None:
         """A sync or an answer from a peer may have committed records: answer those who wait for them."""

@@ -34,6 +34,10 @@ class NodeSecurity:
         self._secrets = Secrets(secrets.token_bytes(_SECRET_BYTES), lambda: secrets.token_urlsafe(24))
         self._sections = _jaas_sections()
 
+    def reread(self, config: NodeConfig) -> None:
+        """Settings have changed; they hold for what is asked from here on."""
+        self._config = config
+
     def of_listener(self, listener: Listener) -> ListenerSecurity:
         config = self._config
         settings = config.for_listener(listener.name)
@@ -57,22 +61,22 @@ class NodeSecurity:
 
     def towards_brokers(self) -> PeerSecurity:
         config = self._config
-        mechanism = config.text("sasl.mechanism.inter.broker.protocol")
-        return self._towards(config.inter_broker_listener, config.inter_broker_protocol, mechanism)
+        setting = "sasl.mechanism.inter.broker.protocol"
+        return self._towards(config.inter_broker_listener, config.inter_broker_protocol, setting)
 
     def towards_controllers(self) -> PeerSecurity:
         config = self._config
         name = config.controller_listener_names[0].upper()
-        mechanism = config.text("sasl.mechanism.controller.protocol")
-        return self._towards(name, config.security_protocols.get(name, "PLAINTEXT"), mechanism)
+        setting = "sasl.mechanism.controller.protocol"
+        return self._towards(name, config.security_protocols.get(name, "PLAINTEXT"), setting)
 
-    def _towards(self, listener: str, protocol: str, mechanism: str) -> PeerSecurity:
+    def _towards(self, listener: str, protocol: str, setting: str) -> PeerSecurity:
         there = Listener(listener, "", 0, protocol)
         context = tls.client_context(self._config.for_listener(listener), listener) if there.encrypted else None
         if not there.authenticated:
             return PeerSecurity(context)
-        login = own_login(self._config, listener, mechanism, self._sections, self._secrets.nonce)
-        return PeerSecurity(context, mechanism, login)
+        login = own_login(self._config, listener, setting, self._sections, self._secrets.nonce)
+        return PeerSecurity(context, self._config.text(setting), login)
 
 
 def _mapper(rules: str) -> Callable[[str], str]:

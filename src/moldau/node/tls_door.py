@@ -36,7 +36,8 @@ class TlsDoor:
         failed: Callable[[str, str], None],
     ) -> None:
         """`room` tells how many more descriptors may be taken; `failed` is told (host, reason)."""
-        self._context = context
+        self.context = context
+        """Of the next handshakes; a new one takes nothing from connections that are open."""
         self._connection = connection
         self._room = room
         self._failed = failed
@@ -106,7 +107,7 @@ class TlsDoor:
     async def _shake_hands(self, sock: socket.socket, host: str) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._connection, sock, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX
+                self._connection, sock, ssl=self.context, ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX
             )
         except OSError as error:
             # Whoever only looks whether somebody listens says nothing at all, which is nobody's fault.

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 _TOKEN: Final = re.compile(
-    r"""(?P<space>\s+|//[^\n]*|\#[^\n]*|/\*.*?\*/)|"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<mark>[{};=])|(?P<word>[^\s{};="]+)""",
+    r"""(?P<space>\s+|//[^\n]*|\#[^\n]*|/\*.*?\*/)|"(?P<quoted>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'"""
+    r"""|(?P<mark>[{};=])|(?P<word>[^\s{};="']+)""",
     re.DOTALL,
 )
 _FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
@@ -103,8 +104,9 @@ def _tokens(text: str) -> Iterator[str]:
         if match is None:
             raise JaasError("a quotation mark is not closed")
         position = match.end()
-        if match["quoted"] is not None:
-            yield re.sub(r"\\(.)", r"\1", match["quoted"], flags=re.DOTALL)
+        quoted = match["single"] if match["quoted"] is None else match["quoted"]
+        if quoted is not None:
+            yield re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)
         elif match["mark"] is not None:
             yield _Mark(match[0])
         elif match["space"] is None:

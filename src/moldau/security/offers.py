@@ -88,12 +88,14 @@ def _scram(mechanism: ScramMechanism, credential_of: CredentialOf, secrets: Secr
 
 
 def own_login(
-    config: NodeConfig, listener: str, mechanism: str, sections: Sections, nonce: Callable[[], str]
+    config: NodeConfig, listener: str, setting: str, sections: Sections, nonce: Callable[[], str]
 ) -> Callable[[], Conversation] | None:
-    """How this node logs in at that listener of others; None without a name and password for it."""
+    """How this node logs in at that listener of others, with the mechanism that the setting names; None without a
+    name and password for it."""
+    mechanism = config.text(setting)
     if mechanism not in MECHANISMS:
         reason = f"nodes cannot log in with {mechanism} here, only with {', '.join(MECHANISMS)}"
-        raise ConfigError("sasl.mechanism.inter.broker.protocol", mechanism, reason)
+        raise ConfigError(setting, mechanism, reason)
     module = _login_module(config, listener, mechanism, sections)
     if module is None or "username" not in module.options or "password" not in module.options:
         return None
