@@ -50,6 +50,8 @@ def test_addresses() -> None:
 def test_jaas_lines() -> None:
     assert parse_jaas('m required username="a" password="p;w\\"x";') == ("a", 'p;w"x')
     assert parse_jaas("m required username='a b' password=plain;") == ("a b", "plain")
+    with pytest.raises(MoldauError, match="does not end with a semicolon"):
+        parse_jaas('m required username="a" password="secret"')
     with pytest.raises(MoldauError, match="must name username and password"):
         parse_jaas("m required;")
 
@@ -136,7 +138,7 @@ def test_plain_credentials() -> None:
     with (
         Peer(**server) as peer,  # type: ignore[arg-type]
         Admin(peer.address, wrong) as admin,
-        pytest.raises(MoldauError, match="wrong credentials"),
+        pytest.raises(MoldauError, match=r"the credentials of 'alice': wrong credentials\. Check sasl\.jaas\.config"),
     ):
         list_topics(admin)
 

@@ -239,9 +239,9 @@ class Connection:
             answer = self.request(SaslAuthenticateRequest(auth_bytes=message))
             if answer.error_code != ErrorCode.NONE:
                 raise MoldauError(
-                    answer.error_message or "Authentication failed",
-                    hint=f"{self.address} refused the credentials of '{settings.username}' "
-                    f"({settings.prefix}sasl.jaas.config).",
+                    f"{self.address} refused the credentials of '{settings.username}': "
+                    f"{answer.error_message or 'Authentication failed'}",
+                    hint=f"Check {settings.prefix}sasl.jaas.config.",
                 )
             try:
                 message = conversation.send(bytes(answer.auth_bytes))

@@ -17,7 +17,6 @@ DEFAULT_PORT = 9092
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
-_JAAS_OPTION = re.compile(r"""([A-Za-z_.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
 _SERVER = re.compile(r"(?:[A-Z_]+://)?(\[[0-9A-Fa-f:%.]+\]|[^:\[\]\s]+)(?::(\d{1,5}))?")
 
 
@@ -120,12 +119,16 @@ def parse_servers(text: str, prefix: str = "") -> tuple[Address, ...]:
 
 def parse_jaas(text: str, prefix: str = "") -> tuple[str, str]:
     """User name and password of a `sasl.jaas.config` line."""
-    options = {
-        match[1]: (re.sub(r"\\(.)", r"\1", match[2]) if match[2] is not None else match[3] or match[4] or "")
-        for match in _JAAS_OPTION.finditer(text)
-    }
+    from moldau.security.jaas import JaasError, parse_modules
+
+    name = f"{prefix}sasl.jaas.config"
+    try:
+        options = parse_modules(text)[0].options
+    except JaasError as error:
+        example = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="..." password="...";'
+        raise MoldauError(f"{name} cannot be read: {error}", hint=f"It looks like {example}") from None
     if "username" not in options or "password" not in options:
-        raise MoldauError(f"{prefix}sasl.jaas.config must name username and password")
+        raise MoldauError(f"{name} must name username and password")
     return options["username"], options["password"]
 
 
