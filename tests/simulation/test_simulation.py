@@ -61,6 +61,14 @@ def test_compaction_removes_what_is_replaced_and_nothing_else() -> None:
         assert set(ledger.latest_values().values()) <= set(left)
 
 
+def test_voters_come_and_go() -> None:
+    outcome = run_seed(5, faults=("kill",), workloads=("idempotent", "voters"))
+    assert outcome.failure is None, outcome.failure
+    story = "\n".join(outcome.story)
+    assert "n4 is a voter" in story
+    assert "is no voter any more" in story
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_kind_of_trouble_alone(fault: str) -> None:
     outcome = run_seed(2, faults=(fault,), workloads=("idempotent",))

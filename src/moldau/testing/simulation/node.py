@@ -17,7 +17,9 @@ from moldau.log.errors import LogDirFailure
 from moldau.node.assembly import Assembly, World
 from moldau.node.storage import StorageError, UsableDirectories
 from moldau.ports import Address, Timer
+from moldau.quorum.format import FormatRequest, format_storage
 from moldau.quorum.quorum import QuorumError
+from moldau.quorum.voters import VoterSet
 from moldau.testing.clock import VirtualTimer
 from moldau.testing.disk import SimulatedDisk
 from moldau.testing.simulation.network import Service
@@ -143,8 +145,15 @@ class NodeDisk(SimulatedDisk):
 
 
 @lru_cache(maxsize=256)
-def settings(node_id: int, role: str, voters: tuple[int, ...], overrides: tuple[tuple[str, str], ...]) -> NodeConfig:
-    """Kafka's timeouts at a fraction, so that a few virtual seconds hold many of them."""
+def settings(
+    node_id: int, role: str, voters: tuple[int, ...], dynamic: bool, overrides: tuple[tuple[str, str], ...]
+) -> NodeConfig:
+    """Kafka's timeouts at a fraction, so that a few virtual seconds hold many of them. `dynamic` voters are known from
+    the metadata log, not from settings."""
+    if dynamic:
+        quorum = {"controller.quorum.bootstrap.servers": ",".join(f"n{voter}:{CONTROLLER_PORT}" for voter in voters)}
+    else:
+        quorum = {"controller.quorum.voters": ",".join(f"{voter}@n{voter}:{CONTROLLER_PORT}" for voter in voters)}
     listeners = [f"PLAINTEXT://n{node_id}:{BROKER_PORT}"]
     if "controller" in role:
         listeners.append(f"CONTROLLER://n{node_id}:{CONTROLLER_PORT}")
@@ -155,7 +164,7 @@ def settings(node_id: int, role: str, voters: tuple[int, ...], overrides: tuple[
             "cluster.id": CLUSTER_ID,
             "listeners": ",".join(listeners),
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": ",".join(f"{voter}@n{voter}:{CONTROLLER_PORT}" for voter in voters),
+            **quorum,
             "controller.quorum.election.timeout.ms": "400",
             "controller.quorum.fetch.timeout.ms": "800",
             "controller.quorum.election.backoff.max.ms": "300",
@@ -170,6 +179,8 @@ def settings(node_id: int, role: str, voters: tuple[int, ...], overrides: tuple[
             "replica.fetch.backoff.ms": "100",
             "replica.fetch.wait.max.ms": "500",
             "replica.high.watermark.checkpoint.interval.ms": "1500",
+            # Clocks jump by a day: a producer that is forgotten may write again what it has written before.
+            "producer.id.expiration.ms": "604800000",
             # Nothing but events in a cluster that has enough of them.
             "metadata.max.idle.interval.ms": "3000",
             "offsets.topic.num.partitions": "1",
@@ -209,13 +220,20 @@ def settings(node_id: int, role: str, voters: tuple[int, ...], overrides: tuple[
 
 class SimulatedNode:
     def __init__(
-        self, world: Simulation, node_id: int, role: str, voters: tuple[int, ...], overrides: dict[str, str]
+        self,
+        world: Simulation,
+        node_id: int,
+        role: str,
+        voters: tuple[int, ...],
+        overrides: dict[str, str],
+        *,
+        dynamic: bool = False,
     ) -> None:
         self.world = world
         self.id = node_id
         self.host = f"n{node_id}"
         self.random = Random(f"{world.seed} node {node_id}")
-        self.config = settings(node_id, role, voters, tuple(sorted(overrides.items())))
+        self.config = settings(node_id, role, voters, dynamic, tuple(sorted(overrides.items())))
         self.disk = NodeDisk(self)
         self.life = 0
         self.alive = False
@@ -235,6 +253,12 @@ class SimulatedNode:
     @property
     def address(self) -> Address:
         return Address(self.host, BROKER_PORT)
+
+    def format(self, voters: VoterSet) -> None:
+        """What an operator does before the first start of a node of a quorum whose voters may change."""
+        initial = voters if self.id in voters else None
+        request = FormatRequest(self.id, CLUSTER_ID, [DATA], DATA, dynamic=True, initial_voters=initial)
+        format_storage(self.disk, request, now_ms=self.world.clock.now_ms(), random=self.random)
 
     # ---- network.Machine
 

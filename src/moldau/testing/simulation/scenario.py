@@ -22,22 +22,25 @@ from moldau.testing.simulation.shares import ShareMember
 from moldau.testing.simulation.streams import StreamsMember
 from moldau.testing.simulation.tables import TableProducer, judge_tables
 from moldau.testing.simulation.transactions import Copier, TransactionalWriter
+from moldau.testing.simulation.voters import VoterOperator
 from moldau.testing.simulation.world import Simulation
 
 TOPIC: Final = "data"
 COPIES: Final = "copies"
 WRITES: Final = "writes"
 TABLE: Final = "table"
+VOTERS: Final = "voters"
 COMPACTED: Final = ("__consumer_offsets", "__transaction_state")
 COORDINATORS: Final = (*COMPACTED, "__share_group_state")
 SHARE_GROUP: Final = "share-group"
 START_MS_MAX: Final = 10_000
+VOTERS_FIRST: Final = 3
 # After everything is healed: elections, recoveries and catching up must be over within this.
 HEALED_MS_MAX: Final = 30_000
 HEALED_PACE_MS: Final = 30
 # Of these each seed draws some; what came later is drawn apart, so that seeds without it stay what they were.
 DRAWN: Final = ("idempotent", "plain", "transactions", "copier", "classic", "consumer", "admin", "share", "streams")
-WORKLOADS: Final = (*DRAWN, TABLE)
+WORKLOADS: Final = (*DRAWN, TABLE, VOTERS)
 
 
 class Scenario:
@@ -47,8 +50,11 @@ class Scenario:
         """`faults` and `workloads` fix what is drawn otherwise."""
         self.random = random = Random(f"{seed} scenario")
         chosen = [name for name in FAULTS if random.random() < 0.45]
-        apart = Random(f"{seed} table")
-        self.compacts = apart.random() < 0.12 if workloads is None else TABLE in (workloads := frozenset(workloads))
+        rare = {TABLE: 0.12, VOTERS: 0.05}
+        apart = frozenset(name for name, often in rare.items() if Random(f"{seed} {name}").random() < often)
+        workloads = None if workloads is None else frozenset(workloads)
+        self.compacts = TABLE in (apart if workloads is None else workloads)
+        self.changes_voters = VOTERS in (apart if workloads is None else workloads)
         overrides = {}
         if random.random() < 0.25:
             overrides["metadata.log.max.record.bytes.between.snapshots"] = "2000"
@@ -62,11 +68,13 @@ class Scenario:
         if self.compacts:
             overrides["log.cleaner.backoff.ms"] = "100"
         self.flushes = random.random() < 0.2
-        self.world = Simulation(seed, voters=3, brokers=1 if random.random() < 0.15 else 0, overrides=overrides)
+        brokers = 1 if random.random() < 0.15 or self.changes_voters else 0
+        self.world = Simulation(
+            seed, voters=VOTERS_FIRST, brokers=brokers, dynamic=self.changes_voters, overrides=overrides
+        )
         self.faults = Faults(self.world, random, frozenset(chosen if faults is None else faults))
-        drawn = {name for name in DRAWN if random.random() < 0.28} | {"idempotent"}
+        drawn = {name for name in DRAWN if random.random() < 0.28} | {"idempotent"} | apart
         if self.compacts:
-            drawn.add(TABLE)
             self.world.compacted = frozenset({TABLE, *COMPACTED})
         self.workloads = frozenset(drawn if workloads is None else workloads)
         self.partitions = random.choice((1, 1, 2))
@@ -167,6 +175,8 @@ class Scenario:
                 self.members.append(StreamsMember(world, f"streamer{count}", "streams-group", TOPIC))
         if "admin" in workloads:
             self.members.append(Administrator(world, "admin", TOPIC, self.partitions))
+        if VOTERS in workloads:
+            self.members.append(VoterOperator(world, "operator", VOTERS_FIRST))
         world.clients += [*self.producers, *self.readers, *self.writers, *self.copiers, *self.members]
         for client in world.clients:
             client.start()

@@ -20,6 +20,7 @@ from moldau.testing.simulation.ledger import Broken, Ledger
 from moldau.testing.simulation.network import SimulatedNetwork
 from moldau.testing.simulation.node import SimulatedNode
 from moldau.testing.simulation.rules import Rules
+from moldau.testing.simulation.voters import initial_voter
 
 if TYPE_CHECKING:
     from moldau.testing.simulation.client import Client
@@ -30,9 +31,15 @@ EVENTS_PER_LOOK = 10
 
 class Simulation:
     def __init__(
-        self, seed: int, *, voters: int = 3, brokers: int = 0, overrides: dict[str, str] | None = None
+        self,
+        seed: int,
+        *,
+        voters: int = 3,
+        brokers: int = 0,
+        dynamic: bool = False,
+        overrides: dict[str, str] | None = None,
     ) -> None:
-        """`voters` combined nodes, and `brokers` that are only brokers."""
+        """`voters` combined nodes, and `brokers` that are only that, or, in a `dynamic` quorum, may become voters."""
         self.seed = seed
         self.clock = VirtualClock()
         self.network = SimulatedNetwork(self.clock, Random(f"{seed} network"), self._arrived)
@@ -56,10 +63,14 @@ class Simulation:
         self._lost_data: set[int] = set()
         ids = tuple(range(1, voters + 1))
         for node_id in range(1, voters + brokers + 1):
-            role = "broker,controller" if node_id <= voters else "broker"
-            node = SimulatedNode(self, node_id, role, ids, overrides or {})
+            role = "broker,controller" if node_id <= voters or dynamic else "broker"
+            node = SimulatedNode(self, node_id, role, ids, overrides or {}, dynamic=dynamic)
             self.nodes[node_id] = node
             self.network.attach(node)
+        if dynamic:
+            initial = {node_id: initial_voter(self.nodes[node_id]) for node_id in ids}
+            for node in self.nodes.values():
+                node.format(initial)
 
     # ---- time
 
