@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,13 +40,11 @@ BAR = 40
 NEXT = """
 That was a node, a feed, and {program} on Spark. To do it yourself:
 
-  moldau start                                   a node (in one terminal)
-  python examples/feed.py {example}
-                                                 orders (in another)
-  moldau run examples/{example}.py
-                                                 the program (in a third); Ctrl-C stops it, and it goes on from there
-  moldau consume revenue-by-city --from-beginning
-  moldau sql --format json 'SELECT value.item, sum(value.amount) FROM orders GROUP BY 1'
+  {bin}moldau start                            # a node, in one terminal
+  {bin}python {feed} {example}    # orders, in another
+  {bin}moldau run {program}    # in a third; Ctrl-C stops it, and it goes on from there
+  {bin}moldau consume revenue-by-city --from-beginning
+  {bin}moldau sql --format json 'SELECT value.item, sum(value.amount) FROM orders GROUP BY 1'
 
 The other examples are in examples/, how to write your own in docs/running.md."""
 
@@ -140,18 +139,26 @@ def show(board: Board, seconds: float, runner: subprocess.Popen[str]) -> bool:
             if not console.is_terminal:
                 print(board.lines(), flush=True)
             elif first is None:
-                live.update(Text(f"Spark is starting ... {now - begun:.0f} s"), refresh=True)
+                what = "The first orders are on their way" if board.queries else "Spark is starting"
+                live.update(Text(f"{what} ... {now - begun:.0f} s"), refresh=True)
             else:
                 live.update(board.tables(), refresh=True)
             time.sleep(0.5 if console.is_terminal else 5.0)
     return False
 
 
+def commands_prefix() -> str:
+    """What stands before our commands for those who have not put them on their path."""
+    return "" if shutil.which("moldau") else f"{os.path.relpath(Path(sys.executable).parent)}/"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Orders joined with customers, live.")
     parser.add_argument("--seconds", type=float, default=25.0, help="how long to show results (default: 25)")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        # Also when the terminal is closed nothing stays behind.
+        signal.signal(each, lambda *_: sys.exit(1))
     over = threading.Event()
     board = Board()
     with tempfile.TemporaryDirectory(prefix="moldau-demo-") as directory, Cluster(in_process=False) as cluster:
@@ -159,7 +166,9 @@ def main() -> int:
         print(f"A node is running on {bootstrap}.")
         create_topics(EXAMPLE, bootstrap)
         program = HERE / f"{EXAMPLE}.py"
-        print(f"moldau run {os.path.relpath(program)} --bootstrap-server {bootstrap}")
+        shown_path = os.path.relpath(program)
+        prefix = commands_prefix()
+        print(f"{prefix}moldau run {shown_path} --bootstrap-server {bootstrap}")
         command = [sys.executable, "-m", "moldau", "run", str(program), "-b", bootstrap, "-o", "json"]
         log = Path(directory) / "run.log"
         with log.open("w") as errors:
@@ -193,7 +202,7 @@ def main() -> int:
             print(log.read_text(), end="")
             print("No results came; above is what 'moldau run' said.")
             return 1
-    print(NEXT.format(program=os.path.relpath(program), example=EXAMPLE))
+    print(NEXT.format(program=shown_path, feed=os.path.relpath(HERE / "feed.py"), example=EXAMPLE, bin=prefix))
     return 0
 
 

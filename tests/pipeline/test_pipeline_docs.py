@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from moldau.pipeline.metrics import _COUNTERS, _GAUGES
+from moldau.pipeline.sql_program import read_sql_program
 from moldau.pipeline.sql_query import QuerySettings, plan_query
+from moldau.pipeline.sql_statements import _STREAM_OPTIONS, _TOPIC_OPTIONS, Relation, TopicInsert
 from moldau.testing import Cluster
 from tests.pipeline.world import Stage, consume, produce
 
@@ -64,14 +66,25 @@ def test_the_programs_run_and_the_questions_are_answered(stage: Stage, moldau_cl
         assert plan_query(stage.spark, query, QuerySettings(stage.options, form)).count() > 0
 
 
+def test_values_with_schemas_are_written_as_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_PASSWORD", "secret")
+    program = tmp_path / "payments.sql"
+    program.write_text(block("payments.sql"))
+    payments, accounts, insert = read_sql_program(program)
+    assert isinstance(payments, Relation)
+    assert isinstance(accounts, Relation)
+    assert isinstance(insert, TopicInsert)
+    assert (payments.format, payments.options["schema"]) == ("avro", "payment.avsc")
+    assert (accounts.is_table, accounts.options["registry.password"]) == (True, "secret")
+    assert (insert.topic, insert.format) == ("payments-of-people", "avro")
+
+
 def test_every_metric_is_named() -> None:
     named = set(re.findall(r"moldau_query_\w+", TEXT))
     assert named == {f"{name}_total" for name, _, _ in _COUNTERS} | {name for name, _, _ in _GAUGES}
 
 
 def test_every_option_of_sql_is_named() -> None:
-    from moldau.pipeline.sql_statements import _STREAM_OPTIONS, _TOPIC_OPTIONS
-
     for option in (*_STREAM_OPTIONS, *_TOPIC_OPTIONS):
         assert f"`{option}`" in TEXT, option
 

@@ -158,11 +158,11 @@ ValueError: not a number
 """
 
 
-def test_plans_are_left_out() -> None:
+def test_plans_and_places_are_left_out() -> None:
     text = (
         "[UNRESOLVED_COLUMN] A column `x` cannot be resolved. SQLSTATE: 42703; line 1 pos 7;\n'Project ['x]\n+- Range"
     )
-    assert explain(text).message == "A column `x` cannot be resolved.; line 1 pos 7"
+    assert explain(text).message == "A column `x` cannot be resolved"
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,8 @@ _FINAL_CONDITIONS = (
 )
 # Behind an error in SQL Spark prints the plan as far as it had come.
 _PLAN = re.compile(r";?\n'?[A-Z]\w+ .*|;?\n[:+]- .*", re.DOTALL)
+# Where in a statement it was, for a message whose place is told in another way.
+_PLACE_BEHIND = re.compile(r"\.?; line \d+ pos \d+$")
 _LONGEST = 600
 
 
@@ -85,7 +87,7 @@ def explain(error: BaseException | str) -> Failure:
     condition = _CONDITION.match(plain)
     # Spark goes on with the query's plan; the first paragraph says what happened.
     sentence = _CONDITION.sub("", plain).split("\n=== Streaming Query ===")[0].split("\n\n")[0]
-    sentence = _PLAN.sub("", sentence).strip()
+    sentence = _PLACE_BEHIND.sub("", _PLAN.sub("", sentence).strip())
     final = condition is not None and condition[1].startswith(_FINAL_CONDITIONS)
     return Failure(_shortened(sentence or type(error).__name__), final)
 

@@ -13,6 +13,7 @@ import re
 import shutil
 import sys
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +48,7 @@ class SparkSettings:
     master: str = DEFAULT_MASTER
     conf: Mapping[str, str] = field(default_factory=dict)
     log_level: str = "warn"
-    # Where modules of the program are found by workers on this machine.
+    # Where the program's own modules are, for its functions that run on workers.
     program_directory: Path | None = None
 
     @property
@@ -119,6 +120,8 @@ def start_spark(settings: SparkSettings) -> Any:
         # Spark would find the format by itself, but asks a Python process for it, which may come too late on a busy
         # machine; and it does not ask twice.
         register(session)
+        if not settings.is_local:
+            _send_modules(session, settings)
         return session
     except PySparkRuntimeError as error:
         raise PipelineError(f"Spark did not start: {error}", hint=f"Its log is {settings.log_path}.") from None
@@ -140,6 +143,20 @@ def _prepare_environment(settings: SparkSettings) -> None:
         found = os.environ.get("PYTHONPATH")
         own = str(settings.program_directory)
         os.environ["PYTHONPATH"] = f"{own}{os.pathsep}{found}" if found else own
+
+
+def _send_modules(session: Any, settings: SparkSettings) -> None:
+    """Give the modules beside a program to a cluster's workers, who see neither its directory nor our environment."""
+    directory = settings.program_directory
+    if directory is None or hiding_modules(directory):
+        return
+    packages = [each.parent for each in directory.glob("*/__init__.py")]
+    modules = [*directory.glob("*.py"), *(each for package in packages for each in package.rglob("*.py"))]
+    archive = settings.directory / "modules.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for each in modules:
+            file.write(each, each.relative_to(directory))
+    session.sparkContext.addPyFile(str(archive))
 
 
 def hiding_modules(directory: Path) -> list[str]:

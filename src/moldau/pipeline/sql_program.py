@@ -49,7 +49,6 @@ _PLACES = {
 }
 # What others have not committed is not there: a program that reads another's result counts it once.
 _COMMITTED = {"kafka.isolation.level": "read_committed"}
-_SPARKS_PLACE_BEHIND = re.compile(r"; line \d+ pos \d+$")
 _SPARKS_PLACE = re.compile(r"(?:line |\(line )(\d+)[, ]")
 
 
@@ -95,8 +94,7 @@ class SqlProgram:
                 # Lines of Spark's message count from the statement's first one.
                 place = _SPARKS_PLACE.search(str(error))
                 line = each.line + (int(place[1]) - 1 if place and isinstance(each, SparkStatement) else 0)
-                message = _SPARKS_PLACE_BEHIND.sub("", explain(error).message)
-                raise PipelineError(f"{self.path}, line {line}: {message}") from None
+                raise PipelineError(f"{self.path}, line {line}: {explain(error).message}") from None
 
     def _run(self, statement: Parsed) -> None:
         if isinstance(statement, Relation):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import os
 import shutil
 import signal
 import sys
@@ -20,7 +21,7 @@ import click
 
 from moldau.cli.commands._shared import Target, cluster_options, parse_settings
 from moldau.cli.commands.run import moldau_options
-from moldau.cli.errors import CliError
+from moldau.cli.errors import EXIT_INTERRUPTED, CliError
 from moldau.cli.output import Column, show_rows
 
 TABLE_ROWS_MAX = 1000
@@ -92,8 +93,11 @@ def sql(
         # Before Spark, which takes seconds: is there anybody to ask?
         topic_names(options)
         session = SparkSettings("moldau sql", directory, directory / "spark.log", master, parse_settings(conf))
+        _end_at_ctrl_c(directory)
         with _waiting_for("Spark"):
             spark = start_spark(session)
+        # PySpark has a handler of its own, which waits for a busy Spark.
+        _end_at_ctrl_c(directory)
         try:
             settings = QuerySettings(options, form, follow, from_beginning)
             return _follow(spark, query, settings, output) if follow else _once(spark, query, settings, output)
@@ -103,6 +107,16 @@ def sql(
         raise CliError(error.message, error.hint) from None
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _end_at_ctrl_c(directory: Path) -> None:
+    """A question has nothing to finish. Spark's process ends by itself when ours is gone."""
+
+    def end(*_: object) -> None:
+        shutil.rmtree(directory, ignore_errors=True)
+        os._exit(EXIT_INTERRUPTED)
+
+    signal.signal(signal.SIGINT, end)
 
 
 @contextlib.contextmanager
