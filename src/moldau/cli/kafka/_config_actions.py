@@ -17,15 +17,8 @@ from moldau.client.admin.configs import (
     describe_configs,
     list_config_resources,
 )
-from moldau.client.admin.quotas import (
-    SCRAM_MECHANISMS,
-    SCRAM_MIN_ITERATIONS,
-    QuotaFilter,
-    alter_quotas,
-    alter_scram,
-    describe_quotas,
-    describe_scram,
-)
+from moldau.client.admin.quotas import QuotaFilter, alter_quotas, alter_scram, describe_quotas, describe_scram
+from moldau.security.scram import MIN_ITERATIONS, SCRAM_MECHANISMS
 
 CLIENT_QUOTAS = frozenset(
     {"producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"}
@@ -239,11 +232,9 @@ def parse_credential(mechanism: str, text: str) -> tuple[int, str]:
     match = re.fullmatch(r"(?:iterations=(-?[0-9]*),)?password=(.*)", text, re.DOTALL)
     if match is None:
         raise CliError(f"Invalid credential property {mechanism}: it must be [iterations=N,password=…]")
-    iterations = int(match[1]) if match[1] and match[1] != "-1" else SCRAM_MIN_ITERATIONS
-    if iterations < SCRAM_MIN_ITERATIONS:
-        raise CliError(
-            f"Iterations {iterations} is less than the minimum {SCRAM_MIN_ITERATIONS} required for {mechanism}"
-        )
+    iterations = int(match[1]) if match[1] and match[1] != "-1" else MIN_ITERATIONS
+    if iterations < MIN_ITERATIONS:
+        raise CliError(f"Iterations {iterations} is less than the minimum {MIN_ITERATIONS} required for {mechanism}")
     return iterations, match[2]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +9,9 @@ from dataclasses import dataclass
 from moldau.client.admin.client import Admin
 from moldau.client.errors import failure, raise_for
 from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.security.scram import SCRAM_MECHANISMS, salted_password
 
-SCRAM_MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-SCRAM_NAMES = {number: name for name, number in SCRAM_MECHANISMS.items()}
-SCRAM_MIN_ITERATIONS = 4096
+_SCRAM_NAMES = {mechanism.number: mechanism.name for mechanism in SCRAM_MECHANISMS.values()}
 _SALT_BYTES = 24
 _EXACT, _DEFAULT, _ANY = range(3)
 
@@ -101,7 +99,7 @@ def describe_scram(admin: Admin, users: Sequence[str]) -> list[ScramDescription]
         ScramDescription(
             each.user,
             None if each.error_code == ErrorCode.NONE else failure(each.error_code, each.error_message),
-            [(SCRAM_NAMES.get(one.mechanism, "UNKNOWN"), one.iterations) for one in each.credential_infos],
+            [(_SCRAM_NAMES.get(one.mechanism, "UNKNOWN"), one.iterations) for one in each.credential_infos],
         )
         for each in answer.results
         if each.error_code != ErrorCode.RESOURCE_NOT_FOUND or users
@@ -117,20 +115,19 @@ def alter_scram(admin: Admin, user: str, set_to: Mapping[str, tuple[int, str]], 
     )
 
     upsertions = []
-    for mechanism, (iterations, password) in set_to.items():
+    for name, (iterations, password) in set_to.items():
+        mechanism = SCRAM_MECHANISMS[name]
         salt = secrets.token_bytes(_SALT_BYTES)
-        algorithm = "sha256" if mechanism == "SCRAM-SHA-256" else "sha512"
-        salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
         upsertions.append(
             ScramCredentialUpsertion(
                 name=user,
-                mechanism=SCRAM_MECHANISMS[mechanism],
+                mechanism=mechanism.number,
                 iterations=iterations,
                 salt=salt,
-                salted_password=salted,
+                salted_password=salted_password(mechanism, password, salt, iterations),
             )
         )
-    deletions = [ScramCredentialDeletion(name=user, mechanism=SCRAM_MECHANISMS[mechanism]) for mechanism in delete]
+    deletions = [ScramCredentialDeletion(name=user, mechanism=SCRAM_MECHANISMS[name].number) for name in delete]
     answer = admin.ask_controller(
         AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions),
         codes=lambda reply: [each.error_code for each in reply.results],
