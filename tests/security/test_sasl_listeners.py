@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +29,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.generated.wire.api_versions_request import ApiVersionsRequest
+from moldau.protocol.generated.wire.describe_delegation_token_request import DescribeDelegationTokenRequest
 from moldau.protocol.generated.wire.metadata_request import MetadataRequest
 from moldau.protocol.generated.wire.sasl_authenticate_request import SaslAuthenticateRequest
 from moldau.protocol.generated.wire.sasl_handshake_request import SaslHandshakeRequest
@@ -229,6 +233,7 @@ def test_a_login_by_hand(node: Cluster) -> None:
         # Whoever is in stays who they are: without connections.max.reauth.ms nobody logs in twice.
         assert client.ask(HANDSHAKE, 1).error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert client.ask(ALICE, 2).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert client.ask(DescribeDelegationTokenRequest(), 3).error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
         assert client.ask(MetadataRequest(topics=None), 12).topics[0].name == "shared"
 
 
@@ -349,6 +354,29 @@ def test_refusals_are_logged_without_secrets(node: Cluster) -> None:
         client.ask(wrong, 2)
     eventually(lambda: "refused a login from 127.0.0.1" in node_log(node), "the refusal is in the log")
     assert not any(secret in node_log(node) for secret in ("hunter2", "alice-secret", "admin-secret"))
+
+
+# ---- our own commands
+
+
+def moldau(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "moldau", *arguments, "-b", cluster.bootstrap_servers]
+    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+
+
+@pytest.mark.parametrize(("mechanism", "user"), USERS)
+def test_our_own_commands(node: Cluster, tmp_path: Path, mechanism: str, user: str) -> None:
+    module = MODULE if mechanism == "PLAIN" else "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    config = tmp_path / "client.properties"
+    for password, works in ((f"{user}-secret", True), ("guess", False)):
+        config.write_text(
+            "security.protocol=SASL_PLAINTEXT\n"
+            f"sasl.mechanism={mechanism}\n"
+            f'sasl.jaas.config={module} username="{user}" password="{password}";\n'
+        )
+        done = moldau(node, "topic", "list", "-o", "plain", "--command-config", str(config))
+        assert (done.returncode == 0) == works
+        assert "shared" in done.stdout if works else "Authentication failed" in done.stderr
 
 
 # ---- logins that expire

@@ -16,7 +16,8 @@ _JAVA: Final = "it names a Java class, and there is no Java here"
 _JAVA_SECURITY: Final = "it configures Java's security library; TLS here is OpenSSL"
 _NO_TIERING: Final = "there is no tiered storage; every record stays on local disks"
 _NO_KERBEROS: Final = "Kerberos (GSSAPI) is not offered"
-_NO_OAUTH_LOGIN: Final = "nodes never log in with OAuth themselves; they only check the tokens of their clients"
+_NO_OAUTH: Final = "OAuth (OAUTHBEARER) is not offered"
+_NO_TOKENS: Final = "there are no delegation tokens"
 _NO_JMX: Final = "metrics are counters on a page for Prometheus, which does its own sampling"
 _NO_QUEUE: Final = "requests are not queued between threads; a connection is not read further while its request waits"
 _NO_LINGER: Final = "a coordinator's records are written in the same turn of the event loop that decided them"
@@ -109,7 +110,7 @@ BROKER_WITHOUT_EFFECT: Final[Mapping[str, str]] = {
         ),
     ),
     **_all(
-        _NO_OAUTH_LOGIN,
+        _NO_OAUTH,
         (
             "sasl.login.refresh.window.factor",
             "sasl.login.refresh.window.jitter",
@@ -134,8 +135,29 @@ BROKER_WITHOUT_EFFECT: Final[Mapping[str, str]] = {
             "sasl.oauthbearer.assertion.private.key.passphrase",
             "sasl.oauthbearer.assertion.template.file",
             "sasl.oauthbearer.token.endpoint.url",
+            "sasl.oauthbearer.scope.claim.name",
+            "sasl.oauthbearer.sub.claim.name",
+            "sasl.oauthbearer.jwks.endpoint.url",
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+            "sasl.oauthbearer.clock.skew.seconds",
+            "sasl.oauthbearer.expected.audience",
+            "sasl.oauthbearer.expected.issuer",
         ),
     ),
+    **_all(
+        _NO_TOKENS,
+        (
+            "delegation.token.secret.key",
+            "delegation.token.max.lifetime.ms",
+            "delegation.token.expiry.time.ms",
+            "delegation.token.expiry.check.interval.ms",
+        ),
+    ),
+    "ssl.protocol": "versions are chosen with ssl.enabled.protocols",
+    "ssl.allow.dn.changes": "a renewed certificate may have any name; clients check it",
+    "ssl.allow.san.changes": "a renewed certificate may have any name; clients check it",
     **_all(
         _NO_TIERING,
         (
