@@ -17,7 +17,8 @@ from moldau.protocol.generated.wire.sasl_authenticate_request import SaslAuthent
 from moldau.protocol.generated.wire.sasl_handshake_request import SaslHandshakeRequest
 from moldau.security.exchange import Identity, OfferedMechanism, SaslExchange, Step, Verdict
 from moldau.security.plain import PlainServer
-from moldau.security.scram import SCRAM_MECHANISMS, ScramServer, scram_client
+from moldau.security.scram import ScramServer, scram_client
+from moldau.security.scram_keys import SCRAM_MECHANISMS
 from tests.security.test_scram_conversation import PENCIL
 
 SHA_256 = SCRAM_MECHANISMS["SCRAM-SHA-256"]

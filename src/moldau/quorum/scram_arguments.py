@@ -12,7 +12,7 @@ from random import Random
 from typing import Final
 
 from moldau.protocol.generated.metadata.user_scram_credential_record import UserScramCredentialRecord
-from moldau.security.scram import (
+from moldau.security.scram_keys import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,
     SCRAM_MECHANISMS,

@@ -14,14 +14,8 @@ from moldau.config.types import ConfigError
 from moldau.security.exchange import PLAIN, OfferedMechanism, ServerSide
 from moldau.security.jaas import JaasError, LoginModule, parse_modules
 from moldau.security.plain import PlainServer, plain_client
-from moldau.security.scram import (
-    SCRAM_MECHANISMS,
-    Conversation,
-    Credential,
-    ScramMechanism,
-    ScramServer,
-    scram_client,
-)
+from moldau.security.scram import Conversation, ScramServer, scram_client
+from moldau.security.scram_keys import SCRAM_MECHANISMS, Credential, ScramMechanism
 
 MECHANISMS: Final = (PLAIN, *SCRAM_MECHANISMS)
 _JAAS: Final = "sasl.jaas.config"

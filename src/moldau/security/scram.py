@@ -1,7 +1,7 @@
-"""SCRAM (RFC 5802, 7677) as Kafka speaks it: the mathematics, and both sides of the conversation, without a socket.
+"""SCRAM (RFC 5802, 7677) as Kafka speaks it: both sides of the conversation, without a socket.
 
-Decides whether somebody knows a password, and never lets it be seen: the server keeps two keys made from it, with
-which a login can be checked but not forged. A user who does not exist gets the same questions as one who does.
+Decides whether somebody knows a password, and never lets it be seen. A user who does not exist gets the same questions
+as one who does.
 """
 
 from __future__ import annotations
@@ -11,14 +11,33 @@ import binascii
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Generator, Mapping
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Generator
+from typing import Final, NamedTuple
 
 from moldau.security.refusal import LoginRefused
+from moldau.security.scram_keys import (
+    MIN_ITERATIONS,
+    SCRAM_MECHANISMS,
+    Credential,
+    ScramMechanism,
+    client_key,
+    keys_of,
+    salted_password,
+)
 
-MIN_ITERATIONS: Final = 4096
-MAX_ITERATIONS: Final = 16384
-"""What a stored credential may have: enough against guessing, not so many that a login is a burden."""
+# The mathematics too, for whoever speaks SCRAM anyway.
+__all__ = [
+    "MIN_ITERATIONS",
+    "SCRAM_MECHANISMS",
+    "Conversation",
+    "Credential",
+    "ScramMechanism",
+    "ScramServer",
+    "keys_of",
+    "salted_password",
+    "scram_client",
+]
+
 _CLIENT_ITERATIONS_MAX: Final = 1_000_000  # beyond that a hostile server only makes a client burn time
 _SALT_BYTES: Final = 32
 
@@ -34,65 +53,11 @@ _CLIENT_FINAL: Final = re.compile(
 )
 
 
-class ScramMechanism(NamedTuple):
-    name: str
-    number: int
-    """How metadata records and requests call it."""
-    hash_name: str
-
-
-SCRAM_MECHANISMS: Final[Mapping[str, ScramMechanism]] = {
-    mechanism.name: mechanism
-    for mechanism in (ScramMechanism("SCRAM-SHA-256", 1, "sha256"), ScramMechanism("SCRAM-SHA-512", 2, "sha512"))
-}
-
-
-class Credential(Protocol):
-    """What is kept of one user's password for one mechanism."""
-
-    @property
-    def salt(self) -> bytes: ...
-    @property
-    def stored_key(self) -> bytes: ...
-    @property
-    def server_key(self) -> bytes: ...
-    @property
-    def iterations(self) -> int: ...
-
-
-class Keys(NamedTuple):
-    """The part of a credential that is made from the password."""
-
-    stored_key: bytes
-    server_key: bytes
-
-
 class _Decoy(NamedTuple):
     salt: bytes
     stored_key: bytes
     server_key: bytes
     iterations: int
-
-
-# ---- the mathematics
-
-
-def salted_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
-    return hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
-
-
-def _client_key(mechanism: ScramMechanism, salted: bytes) -> bytes:
-    return hmac.digest(salted, b"Client Key", mechanism.hash_name)
-
-
-def _server_key(mechanism: ScramMechanism, salted: bytes) -> bytes:
-    return hmac.digest(salted, b"Server Key", mechanism.hash_name)
-
-
-def keys_of(mechanism: ScramMechanism, salted: bytes) -> Keys:
-    """What a server keeps of a salted password."""
-    client_key = _client_key(mechanism, salted)
-    return Keys(hashlib.new(mechanism.hash_name, client_key).digest(), _server_key(mechanism, salted))
 
 
 def _xor(left: bytes, right: bytes) -> bytes:
@@ -209,7 +174,7 @@ def scram_client(mechanism: ScramMechanism, username: str, password: str, nonce:
     unproven = f"c=biws,r={fields['r']}"
     message = b",".join((bare.encode(), challenge, unproven.encode()))
     keys = keys_of(mechanism, salted)
-    proof = _xor(_client_key(mechanism, salted), hmac.digest(keys.stored_key, message, mechanism.hash_name))
+    proof = _xor(client_key(mechanism, salted), hmac.digest(keys.stored_key, message, mechanism.hash_name))
     verdict = yield f"{unproven},p={_text(proof)}".encode()
     expected = hmac.digest(keys.server_key, message, mechanism.hash_name)
     if not hmac.compare_digest(_bytes(_fields(verdict).get("v", "")), expected):
