@@ -125,9 +125,10 @@ def test_status_tells_of_a_dead_broker(moldau: Call, tool: Call, three: Cluster)
         assert found["lastFailover"]["count"] >= 1
         assert 0 <= found["lastFailover"]["seconds"] < 30
         assert "Fail-over" in moldau("status").out
+        assert moldau("status", "--wait", "0.7").code == 1
     finally:
         three.restart(3)
-    three.wait_until_in_sync()
+    assert moldau("status", "--wait", "60").code == 0
 
 
 def test_drain_and_rebalance(moldau: Call, tool: Call, three: Cluster) -> None:

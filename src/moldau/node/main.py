@@ -31,6 +31,8 @@ from moldau.node.storage import StorageError
 _GARBAGE_FROM_OBJECTS = 10_000
 log = logging.getLogger("moldau.node")
 
+# How long a node starts without a word.
+PATIENCE_SECONDS = 5.0
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
 
@@ -158,7 +160,13 @@ async def _start(node: Node, stop: asyncio.Event) -> bool:
     """Start, unless the node is told to stop before it is up; whether it serves."""
     starting = asyncio.ensure_future(node.start())
     stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    while True:
+        done, _ = await asyncio.wait(
+            (starting, stopping), timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
+        if done:
+            break
+        log.warning("still waiting for %s", node.waits_for())
     stopping.cancel()
     if starting.done():
         starting.result()

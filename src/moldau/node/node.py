@@ -92,6 +92,22 @@ class Node:
             raise StorageError(str(error)) from error
         self._running = True
 
+    def waits_for(self) -> str:
+        """What a node that is not up yet waits for, and what to do about it."""
+        if not self._opened:
+            return "its disks: the logs are being read"
+        quorum = self._rooms.quorum
+        if quorum.leader_id >= 0:
+            return f"controller {quorum.leader_id}, which has not let it in yet; that one's log says more"
+        servers = ", ".join(f"{host}:{port}" for host, port in self._config.quorum_servers)
+        hint = ""
+        if self._config.is_controller and not quorum.voters:
+            hint = (
+                "; this controller is no voter yet: if the cluster is new, one of its controllers must have been "
+                "formatted with `moldau storage format --standalone`"
+            )
+        return f"a leader of the controllers at {servers}: most of them must be running and reachable{hint}"
+
     def _open_world(self) -> Assembly:
         loop = asyncio.get_running_loop()
         self._read_security()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ import click
 
 from moldau.cli.commands._shared import Target, cluster_options, output_option
 from moldau.cli.output import Column, show_facts, show_json, show_rows, time_text
+from moldau.client.errors import MoldauError
+from moldau.protocol.errors import ApiError
 
 if TYPE_CHECKING:
     from moldau.client.admin import Admin
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from moldau.client.admin.topics import PartitionDescription, TopicDescription
 
 EXIT_UNHEALTHY = 1
+LOOK_EVERY_SECONDS = 0.5
 MIN_ISR = "min.insync.replicas"
 HTTP_LISTENER = "moldau.http.listener"
 HTTP_SECONDS_MAX = 2.0
@@ -46,12 +50,14 @@ class Picture:
 
 
 @click.command()
+@click.option(
+    "--wait", type=click.FloatRange(min=0), default=0.0, metavar="SECONDS", help="Wait so long for it to be healthy."
+)
 @output_option
 @cluster_options
-def status(output: str, target: Target) -> int:
+def status(wait: float, output: str, target: Target) -> int:
     """Tell whether all partitions are led and replicated; ends with 1 when not."""
-    with target.admin() as admin:
-        picture = _look(admin)
+    picture = _look_until_healthy(target, wait)
     counts, brokers = _counts(picture), _brokers(picture)
     if output == "json":
         show_json(
@@ -74,12 +80,27 @@ def status(output: str, target: Target) -> int:
 # ---- finding out
 
 
+def _look_until_healthy(target: Target, wait: float) -> Picture:
+    """The last look at the cluster: the first one that is good, or the one when the time is up."""
+    deadline = time.monotonic() + wait
+    while True:
+        last = time.monotonic() >= deadline
+        try:
+            with target.admin() as admin:
+                picture = _look(admin)
+            if last or not picture.problems:
+                return picture
+        except (MoldauError, ApiError):
+            # Nobody answers, or nobody who knows: so it is while nodes start.
+            if last:
+                raise
+        time.sleep(min(LOOK_EVERY_SECONDS, max(0.0, deadline - time.monotonic())))
+
+
 def _look(admin: Admin) -> Picture:
     from moldau.client.admin.cluster import describe_cluster, describe_quorum
     from moldau.client.admin.reassignments import all_reassignments
     from moldau.client.admin.topics import describe_topics, list_topics
-    from moldau.client.errors import MoldauError
-    from moldau.protocol.errors import ApiError
 
     quorum = None
     with contextlib.suppress(MoldauError, ApiError):
@@ -161,8 +182,6 @@ def _metrics_of(admin: Admin, picture: Picture, broker: int) -> dict[str, float]
     from urllib.request import urlopen
 
     from moldau.client.admin.configs import ResourceType, describe_configs
-    from moldau.client.errors import MoldauError
-    from moldau.protocol.errors import ApiError
 
     try:
         described = describe_configs(admin, ResourceType.BROKER, [str(broker)], keys=[HTTP_LISTENER])
