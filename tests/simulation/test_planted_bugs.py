@@ -21,7 +21,7 @@ FOUND_IN = {
     "do-not-write-votes-down": 5,
     "do-not-sync-votes": 5,
     "vote-for-shorter-logs": 13,
-    "commit-metadata-without-a-majority": 12,
+    "commit-metadata-without-a-majority": 34,
     "trust-brokers-that-crashed": 13,
     "accept-shares-without-storing-them": 7,
     "acknowledge-offsets-before-they-are-committed": 29,
