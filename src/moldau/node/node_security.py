@@ -54,7 +54,7 @@ class NodeSecurity:
         if listener.authenticated:
             entrance = Entrance(
                 offered_mechanisms(config, listener.name, self._sections, self._credential_of, self._secrets),
-                max_frame=config.integer("sasl.server.max.receive.size"),
+                max_frame=settings.integer("sasl.server.max.receive.size"),
                 refusal_delay_ms=config.integer("connection.failed.authentication.delay.ms"),
             )
         return ListenerSecurity(entrance, context, user_of_certificate)
