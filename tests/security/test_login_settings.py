@@ -81,6 +81,8 @@ def test_a_text_that_is_none_and_its_secrets_stay_secret(text: str) -> None:
         (((("commonName", "#a"),),), r"CN=\#a"),
         (((("commonName", "a"), ("userId", "7")),), "CN=a+UID=7"),
         (((("emailAddress", "a@b"),),), "1.2.840.113549.1.9.1=#1603614062"),
+        (((("commonName", "a"),), (("givenName", "Ann"),)), "2.5.4.42=#0c03416e6e,CN=a"),
+        (((("commonName", '#a"<>;\\c'),),), r"CN=\#a\"\<\>\;\\c"),
         ((), ""),
     ],
 )

@@ -26,8 +26,23 @@ _KEYWORDS: Final = {
     "domainComponent": "DC",
     "userId": "UID",
 }
-# Attributes that RFC 2253 has no keyword for are written by number, with their bytes in hexadecimal.
-_NUMBERS: Final = {"emailAddress": ("1.2.840.113549.1.9.1", 0x16), "serialNumber": ("2.5.4.5", 0x13)}
+# Attributes that RFC 2253 has no keyword for are written by number, with their bytes in hexadecimal, the first of which
+# says what kind of text it is: the usual kind of each attribute.
+_TEXT, _PRINTABLE, _ASCII = 0x0C, 0x13, 0x16
+_NUMBERS: Final = {
+    "emailAddress": ("1.2.840.113549.1.9.1", _ASCII),
+    "serialNumber": ("2.5.4.5", _PRINTABLE),
+    "dnQualifier": ("2.5.4.46", _PRINTABLE),
+    "surname": ("2.5.4.4", _TEXT),
+    "title": ("2.5.4.12", _TEXT),
+    "businessCategory": ("2.5.4.15", _TEXT),
+    "postalCode": ("2.5.4.17", _TEXT),
+    "name": ("2.5.4.41", _TEXT),
+    "givenName": ("2.5.4.42", _TEXT),
+    "initials": ("2.5.4.43", _TEXT),
+    "generationQualifier": ("2.5.4.44", _TEXT),
+    "pseudonym": ("2.5.4.65", _TEXT),
+}
 _SHORT_LENGTH_MAX: Final = 127
 
 _DEFAULT: Final = "DEFAULT"
