@@ -249,6 +249,10 @@ def test_an_sql_program(stage: Stage, new_topic: Callable[..., str]) -> None:
             "line 2: this SELECT reads a stream",
         ),
         (
+            "CREATE STREAM s WITH (topic = 't');\nINSERT INTO TOPIC 'o' SELECT value FROM s",
+            "line 2: There is no topic 'o': check its name, or create it",
+        ),
+        (
             "CREATE STREAM s (a NOTYPE) WITH (topic = 't');\nINSERT INTO TOPIC 'o' SELECT a FROM s",
             "line 1: ",
         ),

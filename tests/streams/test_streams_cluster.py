@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from moldau.client.errors import MoldauError
 from moldau.spark.values import Json, String
 from moldau.streams import Streams
-from moldau.streams.entry import PROVIDER, ROCKSDB
 from moldau.streams.testing import record
 from moldau.testing import Cluster
 from tests.spark.world import read_values, settings_for
@@ -65,7 +65,6 @@ def test_the_same_on_a_cluster_and_in_the_driver(
         assert producer.flush(60) == 0
 
     session = spark.newSession()
-    session.conf.set(PROVIDER, ROCKSDB)
     run(session, servers, tmp_path, prefix)
     named, counts = (read_values(settings_for(servers), prefix + topic, 2) for topic in ("named", "counts"))
 
@@ -88,3 +87,13 @@ def test_the_same_on_a_cluster_and_in_the_driver(
     run(session, servers, tmp_path, prefix)
     assert read_values(settings_for(servers), f"{prefix}named", 2) == named
     assert read_values(settings_for(servers), f"{prefix}counts", 2) == counts
+
+
+def test_a_missing_topic_is_told_before_anything_is_computed(
+    spark: Any, moldau_cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    streams = Streams(spark, bootstrap_servers=moldau_cluster.bootstrap_servers, checkpoint_dir=tmp_path)
+    with pytest.raises(MoldauError, match="There is no topic 'not-there': check its name, or create it"):
+        streams.stream(new_topic(), value=Json("page string")).to("not-there")
+    assert streams.queries == []
+    assert not list(tmp_path.iterdir())

@@ -151,6 +151,8 @@ class SqlProgram:
         return values.selectExpr(*columns, *_RECORD, *unread)
 
     def _insert(self, insert: TopicInsert) -> None:
+        from moldau.streams.topics import refuse_missing
+
         frame = self.spark.sql(insert.query)
         if not frame.isStreaming:
             raise SqlError(
@@ -158,12 +160,14 @@ class SqlProgram:
                 insert.line,
                 hint="CREATE STREAM for one of its topics.",
             )
-        writer = self._records(frame, insert).writeStream.outputMode(insert.mode)
+        records = self._records(frame, insert)
+        options = {**self.options, **insert.sink, "topic": insert.topic}
+        refuse_missing(insert.topic, options)
+        writer = records.writeStream.outputMode(insert.mode)
         name = insert.options.get("name", insert.topic)
         writer = writer.queryName(name)
         if "trigger" in insert.options:
             writer = writer.trigger(processingTime=insert.options["trigger"])
-        options = {**self.options, **insert.sink, "topic": insert.topic}
         if insert.mode == "update":
             from moldau.spark.sink import each_batch
 

@@ -9,11 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from moldau.client.errors import MoldauError
+from moldau.client.cluster import Cluster
+from moldau.client.errors import MoldauError, unknown_topic
+from moldau.protocol.errors import ErrorCode
+from moldau.spark.brokers import client_settings
 from moldau.spark.sink import AT_LEAST_ONCE, EXACTLY_ONCE, each_batch
 from moldau.streams.records import encoded
 
 APPEND, UPDATE = "append", "update"
+_SERVERS = "kafka.bootstrap.servers"
+# Brokers that do not answer so soon are left to the query, which waits for them.
+_LOOK_MS = "5000"
 
 
 @dataclass(slots=True, frozen=True)
@@ -64,6 +70,7 @@ class BrokerTopics:
 
     def write(self, output: Output) -> Any:
         self._check_connection()
+        refuse_missing(output.topic, self._connection)
         frame = encoded(output.frame, key=output.key, value=output.value)
         options = {
             **{name: value for name, value in self._connection.items() if name.lower().startswith("kafka.")},
@@ -94,11 +101,25 @@ class BrokerTopics:
         return None
 
     def _check_connection(self) -> None:
-        if "kafka.bootstrap.servers" not in self._connection:
+        if _SERVERS not in self._connection:
             raise MoldauError(
                 'Where the brokers are is not said: Streams(bootstrap_servers="localhost:9092"), or set '
                 "spark.moldau.bootstrap.servers on the session"
             )
+
+
+def refuse_missing(topic: str, options: Mapping[str, str]) -> None:
+    """A MoldauError if there is no such topic to write to. The sink would say so only after the first micro-batch."""
+    properties = {name[len("kafka.") :]: value for name, value in options.items() if name.startswith("kafka.")}
+    cluster = Cluster(client_settings({**properties, "default.api.timeout.ms": _LOOK_MS}))
+    try:
+        found = cluster.topics([topic])
+    except MoldauError:
+        return
+    finally:
+        cluster.close()
+    if topic in found and found[topic].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise unknown_topic(topic, found[topic].error)
 
 
 def _batches(options: dict[str, str], exactly_once: bool) -> Any:

@@ -1,6 +1,6 @@
 """Windows over event time: what kinds there are and how long they last.
 
-It only describes them. Who assigns records to them is Spark, except for sliding windows (see `state_stream.Slide`).
+It only describes them. Who assigns records to them is Spark, except for sliding windows (see `state_streams.Slide`).
 """
 
 from __future__ import annotations
