@@ -43,6 +43,18 @@ def test_a_start_offset_drops_what_is_before_it(state: StateClient) -> None:
     assert state.batches() == [(15, 19, AVAILABLE, 1)]
 
 
+def test_a_write_that_comes_late_does_not_move_the_start_back(state: StateClient) -> None:
+    state.initialize(start=0)
+    late = ((0, 9, ACKNOWLEDGED, 1), (10, 19, AVAILABLE, 1))
+    state.write(*late, start=0)
+    state.write((10, 19, ACKNOWLEDGED, 2), start=10)
+    state.write(start=20)
+    assert state.write(*late, start=0).error_code == 0
+    assert (state.read().start_offset, state.batches()) == (20, [])
+    restart(state.node)
+    assert (state.read().start_offset, state.batches()) == (20, [])
+
+
 def test_nobody_reads_or_writes_what_is_not_initialised(state: StateClient) -> None:
     assert state.read().error_code == ErrorCode.INVALID_REQUEST
     assert state.write((0, 1, AVAILABLE, 1)).error_code == ErrorCode.INVALID_REQUEST

@@ -75,8 +75,7 @@ class ShareStates(RuleBasedStateMachine):
             assert answer.error_code == ErrorCode.FENCED_LEADER_EPOCH
             return
         assert answer.error_code == 0
-        if start != -1:
-            model.start = start
+        model.start = max(model.start, start)
         for first, last, state, count in runs:
             for offset in range(first, last + 1):
                 model.offsets[offset] = max(model.offsets.get(offset, (0, 0)), (count, state))

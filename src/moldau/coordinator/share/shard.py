@@ -130,7 +130,8 @@ class ShareShard:
             key,
             state,
             leader_epoch=state.leader_epoch,
-            start_offset=asked.start_offset,
+            # A write that its leader gave up on and sent again may arrive after later ones: it moves nothing back.
+            start_offset=NO_START_OFFSET if asked.start_offset < state.start_offset else asked.start_offset,
             delivery_complete_count=asked.delivery_complete_count,
             batches=[
                 StateBatch(each.first_offset, each.last_offset, each.delivery_count, each.delivery_state)
