@@ -29,7 +29,7 @@ def test_seeds_pass() -> None:
     assert not failed, "\n\n".join(failed)
 
 
-@pytest.mark.parametrize("seed", [3, 8, 21])
+@pytest.mark.parametrize("seed", [3, 8, 12, 41])
 def test_the_same_seed_is_the_same_story(seed: int) -> None:
     once, again = run_seed(seed), run_seed(seed)
     assert (once.trace, once.events, once.story) == (again.trace, again.events, again.story)
