@@ -118,8 +118,6 @@ class Rule(NamedTuple):
     operation: Operation
     kind: ResourceKind = ResourceKind.CLUSTER
     names: Names | None = None
-    or_on_cluster: Operation | None = None
-    """Whoever may do this to the cluster needs no permission for the single resource."""
     or_on_any: tuple[Operation, ResourceKind] | None = None
     """Whoever may do this to any resource of the kind needs no permission for the cluster."""
 
@@ -153,13 +151,6 @@ def _single(field: str) -> Names:
 def _topics_of_log_dirs(request: Any) -> Iterator[str]:
     for directory in request.dirs:
         for topic in directory.topics:
-            yield topic.name
-
-
-def _deleted_topics(request: Any) -> Iterator[str]:
-    yield from request.topic_names
-    for topic in request.topics:
-        if topic.name is not None:
             yield topic.name
 
 
@@ -271,9 +262,9 @@ AUTHORIZATION: Final[Mapping[ApiKey, tuple[Rule, ...]]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: (Rule(Operation.DESCRIBE, _TRANSACTION, _listed("transactional_ids")),),
     ApiKey.LIST_TRANSACTIONS: (Rule(Operation.DESCRIBE, _TRANSACTION),),
     # Administration.
-    ApiKey.CREATE_TOPICS: (Rule(Operation.CREATE, _TOPIC, _each("topics", "name"), or_on_cluster=Operation.CREATE),),
-    ApiKey.DELETE_TOPICS: (Rule(Operation.DELETE, _TOPIC, _deleted_topics),),
-    ApiKey.CREATE_PARTITIONS: (Rule(Operation.ALTER, _TOPIC, _each("topics", "name")),),
+    ApiKey.CREATE_TOPICS: (Rule(Operation.CREATE, _TOPIC),),
+    ApiKey.DELETE_TOPICS: (Rule(Operation.DELETE, _TOPIC),),
+    ApiKey.CREATE_PARTITIONS: (Rule(Operation.ALTER, _TOPIC),),
     ApiKey.DESCRIBE_CONFIGS: (
         Rule(Operation.DESCRIBE_CONFIGS, _TOPIC, _config_resources(_CONFIG_TOPIC)),
         Rule(Operation.DESCRIBE_CONFIGS, _GROUP, _config_resources(_CONFIG_GROUP)),
@@ -351,6 +342,10 @@ SELF_CHECKED: Final = frozenset(
         ApiKey.WRITE_TXN_MARKERS,
         ApiKey.DESCRIBE_TRANSACTIONS,
         ApiKey.LIST_TRANSACTIONS,
+        # Topic by topic, and by name or id (`topic_permissions.py`).
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
     }
 )
 
@@ -383,8 +378,6 @@ class Guard:
 
     def _otherwise(self, rule: Rule, caller: Caller) -> bool:
         """Whether another permission stands in for the one that is missing."""
-        if rule.or_on_cluster is not None and self.allows(caller, rule.or_on_cluster, ResourceKind.CLUSTER):
-            return True
         return rule.or_on_any is not None and self._authorizer.allows_any(
             caller.principal, caller.host, *rule.or_on_any
         )

@@ -133,11 +133,21 @@ class ControllerApi:
     def decide(self, request: Any, caller: Caller) -> Pending[Any]:
         if isinstance(request, IncrementalAlterConfigsRequest) and not caller.connection.is_forwarded:
             self._refuse_cordons(request)
-        answer = self._local.ask(request, caller.api_version, caller.principal)
+        answer = self._ask_local(request, caller)
         if isinstance(request, BrokerHeartbeatRequest):
             # The connection stands for the broker from here on: it dies with its process.
             caller.connection.remembered[_BROKER] = (request.broker_id, request.broker_epoch)
         return answer
+
+    def _ask_local(self, request: Any, caller: Caller) -> Pending[Any]:
+        def ask(allowed: Any) -> Pending[Any]:
+            return self._local.ask(allowed, caller.api_version, caller.principal)
+
+        if self.services.guard is None:
+            return ask(request)
+        from moldau.broker.topic_permissions import ask_about_permitted_topics
+
+        return ask_about_permitted_topics(self.services, request, caller, ask)
 
     def _refuse_cordons(self, request: IncrementalAlterConfigsRequest) -> None:
         """Only a broker itself can tell whether it has a directory; here, cordons can only be taken away."""

@@ -53,7 +53,15 @@ class Forwarder:
         return self._services.controller.ask(request, caller.api_version, caller.principal)
 
     def change(self, request: Any, caller: Caller) -> Pending[Any]:
-        return forward_change(self._services, request, caller)
+        services = self._services
+        if services.guard is None:
+            return forward_change(services, request, caller)
+        # Loaded where somebody asks who may do what.
+        from moldau.broker.topic_permissions import ask_about_permitted_topics
+
+        return ask_about_permitted_topics(
+            services, request, caller, lambda allowed: forward_change(services, allowed, caller)
+        )
 
 
 def forward_change(services: BrokerServices, request: Any, caller: Caller) -> Pending[Any]:
