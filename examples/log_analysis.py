@@ -1,7 +1,7 @@
 """Lines of a web server's log: requests and errors per minute, server errors as they happen, and what is no log line.
 
-    moldau run examples/log_analysis.py
-    python examples/feed.py log_analysis
+    python examples/feed.py log_analysis    (in one terminal; creates the topics, too)
+    moldau run examples/log_analysis.py     (in another)
 
 Reads `access-log` (text), writes `requests-per-minute`, `server-errors` and `unreadable-lines`.
 """

@@ -1,7 +1,7 @@
 """Measurements of machines: averages per minute, and an alert when one stays too high.
 
-    moldau run examples/metrics_alerting.py
-    python examples/feed.py metrics_alerting
+    python examples/feed.py metrics_alerting    (in one terminal; creates the topics, too)
+    moldau run examples/metrics_alerting.py     (in another)
 
 Reads `measurements`, writes `averages-per-minute` and `alerts`.
 """

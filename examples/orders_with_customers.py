@@ -1,7 +1,7 @@
 """Orders with what is known about those who ordered, and what each city buys.
 
-    moldau run examples/orders_with_customers.py
-    python examples/feed.py orders_with_customers
+    python examples/feed.py orders_with_customers    (in one terminal; creates the topics, too)
+    moldau run examples/orders_with_customers.py     (in another)
 
 Reads the stream `orders` and the table `customers` (a compacted topic), writes `orders-with-customers` and the table
 `revenue-by-city`.

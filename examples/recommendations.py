@@ -1,7 +1,7 @@
 """Who bought this also bought that: what is found together in baskets, counted for every item.
 
-    moldau run examples/recommendations.py
-    python examples/feed.py recommendations
+    python examples/feed.py recommendations    (in one terminal; creates the topics, too)
+    moldau run examples/recommendations.py     (in another)
 
 Reads `baskets`, writes the table `recommendations`: for every item, how often others were bought with it, and the
 three that were bought most.

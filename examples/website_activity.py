@@ -1,7 +1,7 @@
 """What people do on a website: their sessions, and which pages are looked at.
 
-    moldau run examples/website_activity.py
-    python examples/feed.py website_activity
+    python examples/feed.py website_activity    (in one terminal; creates the topics, too)
+    moldau run examples/website_activity.py     (in another)
 
 Reads `page-views`, writes `sessions` (one record when a session is over) and `page-views-per-minute`.
 """

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from examples import feed
 
+from moldau.testing import Cluster
 from tests.pipeline.world import Stage, consume, produce
 
 pytestmark = pytest.mark.timeout(300)
@@ -24,14 +25,14 @@ RECORDS = 300
 RATES = {"website_activity": 1.0, "metrics_alerting": 25.0, "log_analysis": 10.0}
 
 
-def run_example(stage: Stage, name: str, last: feed.Sent | None = None) -> list[feed.Sent]:
+def run_example(stage: Stage, name: str, last: feed.Sent | None = None, kind: str = "py") -> list[feed.Sent]:
     """Feed an example and run it to the end of its input; what it was fed. `last` closes the windows of all before."""
     feed.create_topics(name, stage.bootstrap)
     speed, rate = feed.SPEEDS.get(name, 1.0), RATES.get(name, 1.0)
     feed.feed(name, stage.bootstrap, records=RECORDS, rate=rate, speed=speed)
     if last is not None:
         produce(stage.bootstrap, last.topic, [(last.key, last.value)])
-    outcome = stage.run(EXAMPLES / f"{name}.py", name=f"{stage.directory.name}-{name}")
+    outcome = stage.run(EXAMPLES / f"{name}.{kind}", name=f"{stage.directory.name}-{name}")
     assert outcome.code == 0, outcome.words
     count = [0]
     sent = []
@@ -45,9 +46,12 @@ def seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def test_website_activity(stage: Stage) -> None:
+@pytest.mark.parametrize("kind", ["py", "sql"])
+def test_website_activity(spark: Any, fresh_moldau_cluster: Cluster, tmp_path: Path, kind: str) -> None:
+    # A node of its own: both write to the same topics.
+    stage = Stage(spark, fresh_moldau_cluster.bootstrap_servers, tmp_path)
     end = feed.Sent("page-views", "end", {"user": "end", "page": "/", "at": "2026-01-04T12:00:00Z"})
-    sent = run_example(stage, "website_activity", end)
+    sent = run_example(stage, "website_activity", end, kind)
     sessions: dict[str, list[list[Any]]] = defaultdict(list)
     per_minute: dict[tuple[str, float], int] = defaultdict(int)
     for each in sent:

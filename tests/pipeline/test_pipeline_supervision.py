@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from moldau.pipeline.progress import FAILED, FINISHED, STOPPED, Board
+from moldau.pipeline.progress import FAILED, FINISHED, RUNNING, STARTING, STOPPED, Board
 from moldau.pipeline.supervision import RestartPolicy, Supervisor
 
 QUICK = RestartPolicy(first_seconds=0.01, longest_seconds=0.05, most_attempts=3)
@@ -84,6 +84,16 @@ def stage() -> Iterator[Stage]:
 
 def progress(name: str, batch: int) -> dict[str, Any]:
     return {"name": name, "runId": "r", "batchId": batch, "timestamp": "", "durationMs": {"addBatch": 1}}
+
+
+def test_a_query_runs_as_soon_as_it_is_at_its_first_micro_batch(stage: Stage) -> None:
+    stage.query("q")
+    stage.lives["q"][0].status["message"] = "Initializing sources"
+    stage.supervisor.start()
+    time.sleep(0.3)
+    assert stage.board.state("q") == STARTING
+    stage.lives["q"][0].status["message"] = "Processing new data"
+    stage.until(lambda: stage.board.state("q") == RUNNING)
 
 
 def test_a_failed_query_is_started_again_and_its_program_does_not_notice(stage: Stage) -> None:

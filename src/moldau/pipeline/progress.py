@@ -12,8 +12,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 RATE_SECONDS = 10.0
@@ -100,6 +100,10 @@ class Board:
             status = self._tracks[name].status
             status.state, status.message = state, message
 
+    def state(self, name: str) -> str:
+        with self._lock:
+            return self._tracks[name].status.state
+
     def count_restart(self, name: str) -> None:
         with self._lock:
             self._tracks[name].status.restarts += 1
@@ -131,8 +135,6 @@ class Board:
 
 
 def _with_rates(track: _Track, now: float) -> QueryStatus:
-    from dataclasses import replace
-
     while track.recent and track.recent[0][0] < now - RATE_SECONDS:
         track.recent.popleft()
     seconds = max(1.0, min(RATE_SECONDS, now - track.since))
@@ -219,6 +221,4 @@ def _state_bytes(operator: Mapping[str, Any]) -> int:
 
 
 def _iso(seconds: float) -> str:
-    from datetime import UTC
-
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

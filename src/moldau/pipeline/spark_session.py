@@ -16,10 +16,12 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from moldau.pipeline.errors import PipelineError
+from moldau.pipeline.failures import explain
 
 DEFAULT_MASTER = "local[*]"
 # State in RocksDB: `transformWithState` knows no other, and it does not have to fit into the JVM's heap.
@@ -58,8 +60,6 @@ class SparkSettings:
 
 def check_installed() -> None:
     """Fail in one line when the extra or Java is missing."""
-    from importlib.util import find_spec
-
     if any(find_spec(each) is None for each in ("pyspark", "pyarrow", "numba")):
         raise PipelineError(
             "This needs Spark, which is not installed", hint="pip install 'moldau[spark]' (in a clone: make setup)"
@@ -126,8 +126,6 @@ def start_spark(settings: SparkSettings) -> Any:
     except PySparkRuntimeError as error:
         raise PipelineError(f"Spark did not start: {error}", hint=f"Its log is {settings.log_path}.") from None
     except Exception as error:
-        from moldau.pipeline.failures import explain
-
         raise PipelineError(
             f"Spark did not start on {settings.master}: {explain(error).message}",
             hint=f"Its log is {settings.log_path}.",

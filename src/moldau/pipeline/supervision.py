@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from moldau.pipeline.failures import Failure, explain
-from moldau.pipeline.progress import FAILED, FINISHED, RESTARTING, STARTING, STOPPED, Board
+from moldau.pipeline.progress import FAILED, FINISHED, RESTARTING, RUNNING, STARTING, STOPPED, Board
 
 LOOK_SECONDS = 0.1
 STOP_SECONDS_MAX = 60.0
+# What Spark says a query is doing.
+STATUS_PROCESSING = "Processing new data"
 STATUS_WAITING = ("Waiting for data to arrive", "Waiting for next trigger")
 
 
@@ -247,6 +249,9 @@ class Supervisor:
                 self._begin_again(query)
             return
         if query.current.isActive:
+            if self.board.state(query.name) == STARTING and _has_begun(query.current):
+                # Spark reports nothing before the first micro-batch is over, and a backlog can make that a long one.
+                self.board.set_state(query.name, RUNNING)
             return
         error = query.current.exception()
         if error is None:
@@ -292,6 +297,10 @@ class _Waiting:
 
     def __exit__(self, *_: object) -> None:
         self._supervisor._waiting -= 1
+
+
+def _has_begun(query: Query) -> bool:
+    return str(query.status.get("message", "")).startswith((STATUS_PROCESSING, *STATUS_WAITING))
 
 
 def _is_between_batches(query: Query) -> bool:
