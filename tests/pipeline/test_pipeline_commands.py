@@ -173,6 +173,26 @@ def test_without_the_extra(arguments: list[str], tmp_path: Path) -> None:
     )
 
 
+def test_a_java_that_is_too_old(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'UnsupportedClassVersionError: class file version 61.0' >&2\nexit 1\n")
+    java.chmod(0o755)
+    (tmp_path / "app.py").write_text("")
+    command = [sys.executable, "-m", "moldau", "run", "app.py", "-b", "127.0.0.1:1"]
+    settings = ["--client-property", "default.api.timeout.ms=200"]
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [*command, *settings], capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120, check=False
+    )
+    assert done.returncode == 1
+    assert "Cannot reach a broker: 127.0.0.1:1: connection refused. Going on, since one may come\n" in done.stderr
+    assert done.stderr.endswith(
+        "Error: Spark did not start: UnsupportedClassVersionError: class file version 61.0\n"
+        "Spark needs Java 17 or newer: see what 'java -version' and JAVA_HOME say.\n"
+    )
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["sql", "--help"], ["topic", "--help"]])
 def test_help_does_not_load_spark(arguments: list[str]) -> None:
     script = f"import sys\nfrom moldau.cli.main import main\nmain({arguments!r})\nprint(*sys.modules, file=sys.stderr)"

@@ -28,6 +28,10 @@ DEFAULT_MASTER = "local[*]"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _LOG_SETTING = "spark.driver.extraJavaOptions"
 
+# What Spark's script stumbles over when there was no Java for it to start with.
+_SCRIPTS_OWN_ERROR = "bad array subscript"
+_LINES_SAID = 3
+
 _LOG4J = """\
 rootLogger.level = {level}
 rootLogger.appenderRef.file.ref = file
@@ -114,6 +118,7 @@ def start_spark(settings: SparkSettings) -> Any:
         builder = builder.config(name, value)
     from moldau.spark.source import register
 
+    log_begins = settings.log_path.stat().st_size if settings.log_path.exists() else 0
     try:
         with _errors_of_children_to(settings.log_path):
             session = builder.getOrCreate()
@@ -124,12 +129,22 @@ def start_spark(settings: SparkSettings) -> Any:
             _send_modules(session, settings)
         return session
     except PySparkRuntimeError as error:
-        raise PipelineError(f"Spark did not start: {error}", hint=f"Its log is {settings.log_path}.") from None
+        raise _not_started(error, settings.log_path, log_begins) from None
     except Exception as error:
         raise PipelineError(
             f"Spark did not start on {settings.master}: {explain(error).message}",
             hint=f"Its log is {settings.log_path}.",
         ) from None
+
+
+def _not_started(error: Exception, log: Path, begins: int) -> PipelineError:
+    """Spark's Java process is gone before it could say anything to us; what it has said is in the log from there on."""
+    lines = log.read_bytes()[begins:].decode(errors="replace").splitlines()
+    said = [line.strip() for line in lines if line.strip() and _SCRIPTS_OWN_ERROR not in line][:_LINES_SAID]
+    return PipelineError(
+        f"Spark did not start: {' '.join(said) or error}",
+        hint="Spark needs Java 17 or newer: see what 'java -version' and JAVA_HOME say.",
+    )
 
 
 def _prepare_environment(settings: SparkSettings) -> None:

@@ -113,6 +113,7 @@ def _end_at_ctrl_c(directory: Path) -> None:
     """A question has nothing to finish. Spark's process ends by itself when ours is gone."""
 
     def end(*_: object) -> None:
+        print(file=sys.stderr)
         shutil.rmtree(directory, ignore_errors=True)
         os._exit(EXIT_INTERRUPTED)
 
