@@ -7,7 +7,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -382,11 +382,27 @@ def test_our_own_commands(node: Cluster, tmp_path: Path, mechanism: str, user: s
 
 # ---- logins that expire
 
+SESSION_MS = 3_600_000
+
 
 @pytest.fixture(scope="module")
 def expiring() -> Iterator[Cluster]:
-    with Cluster({**CONFIG, "listener.name.secure.plain.connections.max.reauth.ms": "2500"}) as cluster:
+    with Cluster({**CONFIG, "listener.name.secure.plain.connections.max.reauth.ms": str(SESSION_MS)}) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def minutes_pass(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Stops the clock of the gates and moves it on; the node of `expiring` is in this process."""
+    began = time.monotonic()
+    passed = 0.0
+
+    def move_on(minutes: float) -> None:
+        nonlocal passed
+        passed += 60 * minutes
+
+    monkeypatch.setattr("moldau.node.gate.monotonic", lambda: began + passed)
+    return move_on
 
 
 def log_in(client: WireClient, user: str = "alice") -> Any:
@@ -394,22 +410,26 @@ def log_in(client: WireClient, user: str = "alice") -> Any:
     return client.ask(SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{user}-secret".encode()), 2)
 
 
-def test_a_connection_that_logs_in_again_goes_on(expiring: Cluster) -> None:
+def test_a_connection_that_logs_in_again_goes_on(expiring: Cluster, minutes_pass: Callable[[float], None]) -> None:
     with WireClient(expiring.bootstrap_servers) as client:
-        assert log_in(client).session_lifetime_ms == 2500
+        assert log_in(client).session_lifetime_ms == SESSION_MS
         for _ in range(3):
-            time.sleep(1.1)
+            minutes_pass(50)
             assert client.ask(MetadataRequest(topics=None), 12).controller_id == 1
-            assert log_in(client).session_lifetime_ms == 2500
+            assert log_in(client).session_lifetime_ms == SESSION_MS
         # Twice within a second is too often: the broker itself answers, as to anybody who is in already.
         assert client.ask(HANDSHAKE, 1).error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert client.ask(MetadataRequest(topics=None), 12).controller_id == 1
 
 
-def test_a_connection_that_does_not_is_closed_when_it_is_used(expiring: Cluster) -> None:
+def test_a_connection_that_does_not_is_closed_when_it_is_used(
+    expiring: Cluster, minutes_pass: Callable[[float], None]
+) -> None:
     with WireClient(expiring.bootstrap_servers) as client:
         log_in(client)
-        time.sleep(2.6)
+        minutes_pass(59)
+        assert client.ask(MetadataRequest(topics=None), 12).controller_id == 1
+        minutes_pass(2)
         client.send(client.encode(MetadataRequest(topics=None), 12))
         assert client.is_closed_by_node()
 
