@@ -38,11 +38,14 @@ SHOWN = 8
 BAR = 40
 
 NEXT = """
-That was a node, a feed, and {program} on Spark. To do it yourself:
+That was a node, a feed, and {program} on Spark. To do it yourself, each in a terminal of its own:
 
-  {bin}moldau start                            # a node, in one terminal
-  {bin}python {feed} {example}    # orders, in another
-  {bin}moldau run {program}    # in a third; Ctrl-C stops it, and it goes on from there
+  {bin}moldau start
+  {bin}python {feed} {example}
+  {bin}moldau run {program}
+
+(Ctrl-C stops the program, and when it is started again it goes on from there), and while they run:
+
   {bin}moldau consume revenue-by-city --from-beginning
   {bin}moldau sql --format json 'SELECT value.item, sum(value.amount) FROM orders GROUP BY 1'
 
