@@ -88,7 +88,10 @@ def encode(table: pa.Table, codec: int = NONE, limit: int = 100_000, partitions:
         lambda _: partitions,
         first_sticky=2,
     )
-    return list(encoder.encode(table))
+    reached, batches = encoder.encode(table)
+    made = list(batches)
+    assert sorted(reached) == sorted({(each.topic, each.partition) for each in made})
+    return made
 
 
 @settings(max_examples=60)
@@ -148,3 +151,15 @@ def test_a_fingerprint_tells_rows_apart_but_not_their_order() -> None:
     other = pa.table({"key": ["a", "b", None], "value": ["1" * 29 + "2", None, "3"]})
     assert _fingerprint(one) == _fingerprint(one.take([2, 0, 1]))
     assert _fingerprint(one) != _fingerprint(other)
+
+
+@given(st.binary(min_size=1, max_size=120), st.data())
+def test_a_fingerprint_sees_every_byte_wherever_it_stands(value: bytes, data: st.DataObject) -> None:
+    from moldau.spark.task_writing import _fingerprint
+
+    at = data.draw(st.integers(0, len(value) - 1))
+    changed = bytearray(value)
+    changed[at] ^= data.draw(st.integers(1, 255))
+    turned = value[8:] + value[:8]
+    prints = {_fingerprint(pa.table({"value": pa.array([each], pa.binary())})) for each in (value, changed, turned)}
+    assert len(prints) == len({value, bytes(changed), turned})

@@ -10,13 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from moldau.client.cluster import TopicPartition
 from moldau.client.errors import MoldauError
 from moldau.records.batch import HEADER, HEADER_SIZE, MAGIC, TRANSACTIONAL_BIT, seal
 from moldau.records.compression import compress
@@ -89,11 +90,14 @@ class RowEncoder:
         self._sticky = first_sticky
         self._sequences: dict[tuple[str, int], int] = {}
 
-    def encode(self, rows: pa.Table) -> Iterator[EncodedBatch]:
-        """Batches of these rows; for each partition in the rows' order."""
+    def encode(self, rows: pa.Table) -> tuple[list[TopicPartition], Iterator[EncodedBatch]]:
+        """The partitions these rows go to, and their batches, for each partition in the rows' order.
+
+        A batch is made when it is asked for, so that the ones before it can be on their way.
+        """
         count = rows.num_rows
         if count == 0:
-            return
+            return [], iter(())
         key, value = key_and_value(rows)
         headers = _headers_of(rows)
         names, topic_of_row = self._topics(rows)
@@ -118,10 +122,13 @@ class RowEncoder:
         batches_max = len(edges) + 2 * room // self._settings.batch_bytes
         out = _Room(POOL.take(room + HEADER_SIZE * batches_max))
         now = int(time.time() * 1000)
-        for first, last in pairwise(edges):
-            topic = names[topic_of_row[order[first]]]
-            partition = int(partitions[order[first]])
-            yield from self._run(order, int(first), int(last), (key, value, headers), out, topic, partition, now)
+        reached = [(names[topic_of_row[row]], int(partitions[row])) for row in order[edges[:-1]]]
+        runs = zip(pairwise(edges.tolist()), reached, strict=True)
+        columns = (key, value, headers)
+        return reached, chain.from_iterable(
+            self._run(order, first, last, columns, out, topic, partition, now)
+            for (first, last), (topic, partition) in runs
+        )
 
     def _run(
         self, order: Any, first: int, last: int, columns: Any, out: _Room, topic: str, partition: int, now: int

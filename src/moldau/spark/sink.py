@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from moldau.client.errors import MoldauError
 from moldau.client.transactions import Transaction
-from moldau.records.compression import CODEC_BY_NAME
+from moldau.records.compression import CODEC_BY_NAME, NONE
 from moldau.spark.brokers import client_settings
 from moldau.spark.exactly_once import (
     CommitSettings,
@@ -50,7 +50,8 @@ GUARANTEES = (EXACTLY_ONCE, AT_LEAST_ONCE)
 # What Spark tells its tasks about the micro-batch they belong to.
 _BATCH_PROPERTY, _QUERY_PROPERTY = "streaming.sql.batchId", "sql.streaming.queryId"
 
-DEFAULT_BATCH_BYTES = 512 * 1024
+# Before compression. A packed batch is mostly much smaller; at worst it is still within a topic's max.message.bytes.
+DEFAULT_BATCH_BYTES, DEFAULT_PACKED_BATCH_BYTES = 512 * 1024, 1_000_000
 DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
 DEFAULT_DELIVERY_TIMEOUT_MS = 120_000
 
@@ -89,6 +90,7 @@ def sink_options(given: Mapping[str, str], schema: StructType, *, streaming: boo
             "kafka.acks must be all and kafka.enable.idempotence true: the sink never writes without them"
         )
     level = kafka.get(f"compression.{codec}.level")
+    packed = CODEC_BY_NAME[codec] != NONE
     batch = options.number("batchId", least=0)
     guarantee = options.text("deliveryGuarantee") or (EXACTLY_ONCE if streaming or batch is not None else AT_LEAST_ONCE)
     if guarantee not in GUARANTEES:
@@ -100,7 +102,7 @@ def sink_options(given: Mapping[str, str], schema: StructType, *, streaming: boo
             topic=options.text("topic"),
             codec=CODEC_BY_NAME[codec],
             level=None if level is None else int(level),
-            batch_bytes=int(kafka.get("batch.size", DEFAULT_BATCH_BYTES)),
+            batch_bytes=int(kafka.get("batch.size", DEFAULT_PACKED_BATCH_BYTES if packed else DEFAULT_BATCH_BYTES)),
         ),
         delivery_timeout=int(kafka.get("delivery.timeout.ms", DEFAULT_DELIVERY_TIMEOUT_MS)) / 1000,
     )

@@ -11,11 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from moldau.client.cluster import TopicPartition
 from moldau.client.errors import MoldauError
 from moldau.client.transactions import Transaction, add_partitions, begin, idempotent_producer
 from moldau.spark import kernels
 from moldau.spark.brokers import shared_cluster
-from moldau.spark.encoding import EncodedBatch, ProducerIdentity, RowEncoder, key_and_value
+from moldau.spark.encoding import ProducerIdentity, RowEncoder, key_and_value
 from moldau.spark.exactly_once import CommitSettings, Plan, TaskWork, duty_of, take_task_id
 from moldau.spark.producing import BatchSender
 from moldau.spark.write_settings import WriteSettings
@@ -53,7 +54,9 @@ class TaskWriter:
         else:
             transaction = take_task_id(commits, driver, self._task)
         identity = ProducerIdentity(transaction.producer_id, transaction.epoch, transactional=True)
-        count, print_ = self._send(_and_then(first, tables), identity, transaction)
+        # Without a driver nothing is written down that the rows of a repetition could be compared with.
+        kept = driver is not None
+        count, print_ = self._send(_and_then(first, tables), identity, transaction, fingerprinted=kept)
         return TaskWork(self._task, transaction.producer_id, transaction.epoch, count, print_)
 
     def write_exactly_once(
@@ -81,21 +84,27 @@ class TaskWriter:
         return (duty.verify if count else None), False
 
     def _send(
-        self, tables: Iterator[pa.Table], identity: ProducerIdentity, transaction: Transaction | None
+        self,
+        tables: Iterator[pa.Table],
+        identity: ProducerIdentity,
+        transaction: Transaction | None,
+        *,
+        fingerprinted: bool = False,
     ) -> tuple[int, int]:
-        """Send all rows; how many there were and their fingerprint."""
+        """Send all rows; how many there were and, if it is wanted, their fingerprint."""
         name = None if transaction is None else transaction.transactional_id
         sender = BatchSender(self._cluster, name, self._settings.delivery_timeout)
         encoder = RowEncoder(self._settings.encoding, identity, self._partition_count, self._task)
-        known: set[tuple[str, int]] = set()
+        known: set[TopicPartition] = set()
         count, print_ = 0, 0
         try:
             for table in tables:
-                batches = list(encoder.encode(table))
+                partitions, batches = encoder.encode(table)
                 if transaction is not None:
-                    self._add_partitions(transaction, batches, known)
-                    print_ = (print_ + _fingerprint(table)) & _UINT64
+                    self._add_partitions(transaction, partitions, known)
                 sender.send(batches)
+                if fingerprinted:
+                    print_ = (print_ + _fingerprint(table)) & _UINT64
                 count += table.num_rows
             sender.finish()
         finally:
@@ -106,9 +115,9 @@ class TaskWriter:
         return self._cluster.partition_count(topic, self._cluster.deadline())
 
     def _add_partitions(
-        self, transaction: Transaction, batches: list[EncodedBatch], known: set[tuple[str, int]]
+        self, transaction: Transaction, partitions: list[TopicPartition], known: set[TopicPartition]
     ) -> None:
-        fresh = sorted({(each.topic, each.partition) for each in batches} - known)
+        fresh = sorted(set(partitions) - known)
         if fresh:
             add_partitions(self._cluster, transaction, fresh)
             known.update(fresh)
