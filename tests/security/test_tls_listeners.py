@@ -139,13 +139,13 @@ def test_without_a_certificate_nobody_in_particular(node: Cluster, authority: Au
 
 def test_a_certificate_of_another_authority(node: Cluster, authority: Authority, stranger: Path) -> None:
     with pytest.raises(KafkaException):
-        AdminClient(client_settings(node, authority, stranger)).list_topics(timeout=2)
+        AdminClient(client_settings(node, authority, stranger)).list_topics(timeout=1)
 
 
 def test_a_client_that_does_not_trust_the_node(node: Cluster, stranger: Path) -> None:
     settings = {"bootstrap.servers": node.bootstrap_servers, "security.protocol": "SSL", "log_level": 0}
     with pytest.raises(KafkaException):
-        AdminClient({**settings, "ssl.ca.location": str(stranger)}).list_topics(timeout=2)
+        AdminClient({**settings, "ssl.ca.location": str(stranger)}).list_topics(timeout=1)
 
 
 def test_aiokafka_and_kafka_python(node: Cluster, authority: Authority, alice: Path) -> None:
