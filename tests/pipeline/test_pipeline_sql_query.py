@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from moldau.cli.commands.sql import _print_rows
+from moldau.pipeline.brokers import topic_names
 from moldau.pipeline.errors import PipelineError
 from moldau.pipeline.sql_query import QuerySettings, follow, plan_query
 from moldau.testing import Cluster
@@ -66,8 +67,6 @@ def test_mistakes_are_explained(
 
 
 def moldau_topics(stage: Stage) -> list[str]:
-    from moldau.pipeline.sql_query import topic_names
-
     return topic_names(stage.options)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from moldau.pipeline.errors import PipelineError
+from moldau.pipeline.sql_query import QuerySettings, plan_query
 from moldau.spark.values import Avro, Json, Protobuf, Registry, String, decode, encode
 from moldau.spark.values.registry import forget_schemas
 from tests.pipeline.world import Stage, consume
@@ -184,6 +186,30 @@ def test_values_with_a_registry(stage: Stage, new_topic: Callable[..., str], reg
     outcome = stage.run(program, name=more)
     assert outcome.code == 0, outcome.words
     assert consume(stage.bootstrap, more) == [("1", {"id": 1, "item": "TEA"}), ("2", {"id": 2, "item": "CUP"})]
+
+
+def test_one_question(
+    stage: Stage, new_topic: Callable[..., str], registry: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders, items = new_topic(1), new_topic(1)
+    known = Registry(registry.url, user="app", password="secret")
+    write(stage, orders, ORDERS, Avro(ORDER))
+    write(stage, items, ITEMS, Protobuf(ITEM, registry=known, subject=f"{items}-value"))
+    (stage.directory / "order.avsc").write_text(json.dumps(ORDER))
+    monkeypatch.chdir(stage.directory)
+
+    def ask(query: str, form: str, **values: str) -> list[Any]:
+        settings = QuerySettings(stage.options, form, values=values)
+        return [tuple(row) for row in plan_query(stage.spark, query, settings).collect()]
+
+    found = ask(f"SELECT key, value.item FROM `{orders}` WHERE value.id > 2 ORDER BY key", "avro", schema="order.avsc")
+    assert found == [("o3", "tea"), ("o4", "end")]
+    place = {"registry": registry.url, "registry.user": "app", "registry.password": "secret"}
+    assert ask(f"SELECT sum(value.price) FROM `{items}`", "protobuf", **place) == [(16.5,)]
+    for values, complaint in (({}, "format 'avro' needs a schema"), ({"shema": "x"}, "there is no option 'shema'")):
+        stage.spark.catalog.dropTempView(orders)
+        with pytest.raises(PipelineError, match=complaint):
+            ask(f"SELECT * FROM `{orders}`", "avro", **values)
 
 
 @pytest.mark.parametrize(

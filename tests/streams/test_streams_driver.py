@@ -277,7 +277,7 @@ def odds_and_ends(streams: Streams) -> None:
     numbers.to_table().to("latest")
     # What a pipeline writes it can also read.
     streams.stream("even", key=String(), value=Json("n long")).merge(numbers.select("key", "n")).group_by().agg(
-        sum=F.sum("n"), times=F.count("*")
+        sum=F.sum("n"), times=F.count("*"), newest=F.max("_time")
     ).to("sum")
 
 
@@ -292,4 +292,5 @@ def test_records_that_cannot_be_read_and_topics_in_between(start: Start) -> None
     assert (dead.key, dead.value) == (b"six", b"six")
     assert "not JSON" in dict(dead.headers)["__connect.errors.exception.message"].decode()
     assert driver.table("latest") == {"four": {"n": 4}, "five": {"n": 5}}
-    assert driver.results("sum")[-1].value == {"sum": 13, "times": 3}
+    # Each record is a second after the one before; what comes of them is after all three.
+    assert driver.results("sum")[-1].value == {"sum": 13, "times": 3, "newest": moment("2026-01-01T00:00:03")}

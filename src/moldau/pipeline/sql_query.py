@@ -9,17 +9,18 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from moldau.pipeline.brokers import topic_names
 from moldau.pipeline.errors import PipelineError
 from moldau.pipeline.failures import explain
 from moldau.pipeline.records import as_text, json_schema, read_topic
+from moldau.pipeline.sql_statements import AVRO, PROTOBUF, RAW, STRING_FORMAT, values_of
+from moldau.pipeline.sql_values import decoded
 
-TEXT, JSON, RAW = "string", "json", "raw"
-FORMATS = (TEXT, JSON, RAW)
 _NAME_PARTS = re.compile(r"`((?:[^`]|``)+)`")
 # In the order in which they are tried: what changed, what is new, everything anew (for ORDER BY).
 _MODES = ("update", "append", "complete")
@@ -30,9 +31,11 @@ class QuerySettings:
     """How topics are reached and read. `from_beginning` matters only to a query that follows them."""
 
     options: Mapping[str, str]
-    format: str = TEXT
+    format: str = STRING_FORMAT
     follow: bool = False
     from_beginning: bool = False
+    # More about values, as in WITH (...) of a program: schema, registry, ...
+    values: Mapping[str, str] = field(default_factory=dict)
 
 
 def plan_query(spark: Any, query: str, settings: QuerySettings) -> Any:
@@ -85,8 +88,10 @@ def _add_view(spark: Any, topic: str, settings: QuerySettings) -> None:
     records = read_topic(spark, topic, options, streaming=settings.follow)
     if settings.format == RAW:
         frame = records.drop("topic", "timestampType")
-    elif settings.format == TEXT:
+    elif settings.format == STRING_FORMAT:
         frame = as_text(records)
+    elif settings.format in (AVRO, PROTOBUF) or settings.values:
+        frame = as_text(decoded(records, values_of(topic, settings.format, settings.values), Path.cwd()), value="value")
     else:
         from pyspark.sql import functions
 

@@ -107,6 +107,14 @@ def parse(statement: Statement) -> Parsed:
     return SparkStatement(statement.text, statement.line)
 
 
+def values_of(topic: str, name: str, options: Mapping[str, str]) -> Relation:
+    """A topic with values of this format, whose options are given otherwise than in a statement."""
+    given = {option: (value, 1) for option, value in {**options, "format": name}.items()}
+    own, _ = _sorted_out(given, _VALUE_OPTIONS, (), f"values of format '{name}'")
+    _check_format(name, given, 1)
+    return Relation(topic, is_table=False, columns="", options=own, source={}, line=1)
+
+
 @dataclass(slots=True)
 class _Parser:
     statement: Statement

@@ -15,13 +15,14 @@ from moldau.client.errors import MoldauError
 from moldau.streams import state_tables as state
 from moldau.streams.packing import packed, packed_key, quoted, schema_of, unpacked
 from moldau.streams.state_streams import Slide
-from moldau.streams.stream import SLIDE_RESULT, Stream, table_of_updates
-from moldau.streams.table import Table, folded
+from moldau.streams.stream import Stream
+from moldau.streams.table import Table, derived, folded
 from moldau.streams.topics import UPDATE
 from moldau.streams.windows import Kind, Window, milliseconds
 
 FINAL, UPDATES = "final", "updates"
 BOUNDS = ("window_start", "window_end")
+_SLIDE_RESULT = state.struct(value=state.TEXT, window_start=state.TIME, window_end=state.TIME)
 
 
 class Grouped:
@@ -47,7 +48,7 @@ class Grouped:
         _one_stateful_operator(stream, "An aggregate that emits every update")
         frame = self._frame.groupBy(*[quoted(name) for name in self._columns]).agg(*aggregates(columns, named_columns))
         values = [name for name in frame.columns if name not in self._columns]
-        return table_of_updates(stream._home, frame, self._columns, values, UPDATE)
+        return _table_of_updates(stream._home, frame, self._columns, values)
 
     def aggregate(self, zero: Any, add: Callable[[Any, Any], Any], schema: Any) -> Table:
         """A value of each group: `zero`, and what the function `add` makes of it with each record.
@@ -152,7 +153,7 @@ class WindowedGroups:
         if self._emit == UPDATES:
             _one_stateful_operator(self._stream, "A window that emits every update")
             keys = [*self._columns, *BOUNDS]
-            return table_of_updates(self._stream._home, frame.select(*shown), keys, values, UPDATE)
+            return _table_of_updates(self._stream._home, frame.select(*shown), keys, values)
         return self._finals(frame.select(*shown, F.window_time("_window").alias("_time")))
 
     def _slide(self, wanted: list[Any]) -> Stream:
@@ -171,7 +172,7 @@ class WindowedGroups:
         ).where(F.col("key").isNotNull())
         slid = frame.groupBy("key").transformWithState(
             Slide(milliseconds(self._window.size)),
-            SLIDE_RESULT,
+            _SLIDE_RESULT,
             "Append",
             "EventTime",
             eventTimeColumnName="window_end",
@@ -195,6 +196,13 @@ class WindowedGroups:
             watermark=stream.watermark,
             stateful=stream.stateful + stateful,
         )
+
+
+def _table_of_updates(home: Any, frame: Any, keys: Sequence[str], values: Sequence[str]) -> Table:
+    """The table that an aggregate of Spark's own is."""
+    hidden = derived(F.lit(False), F.lit(0))
+    shown = [F.col(quoted(name)) for name in (*keys, *values)]
+    return Table(home, frame.select(*shown, *hidden), keys=keys, values=values, mode=UPDATE)
 
 
 def aggregates(columns: Sequence[Any], named_columns: dict[str, Any]) -> list[Any]:

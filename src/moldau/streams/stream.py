@@ -18,8 +18,8 @@ from moldau.client.errors import MoldauError
 from moldau.streams import state_tables as state
 from moldau.streams.packing import packed, packed_key, quoted, schema_of, time_of, unpacked
 from moldau.streams.state_streams import Deduplicate
-from moldau.streams.state_tables import INNER, LEFT, LEFT_JOIN, OUTER, RIGHT, struct
-from moldau.streams.table import Table, derived, joined_names, key_column
+from moldau.streams.state_tables import INNER, LEFT, LEFT_JOIN, OUTER, RIGHT
+from moldau.streams.table import Table, joined_names, key_column
 from moldau.streams.topics import Output
 from moldau.streams.windows import Window, milliseconds
 
@@ -503,13 +503,3 @@ class Stream:
 def _plain(name: str) -> Any:
     """A timestamp that Spark does not take for an event time."""
     return F.timestamp_micros(F.unix_micros(F.col(name)))
-
-
-def table_of_updates(home: Any, frame: Any, keys: Sequence[str], values: Sequence[str], mode: str) -> Table:
-    """The table that an aggregate of Spark's own is."""
-    hidden = derived(F.lit(False), F.lit(0))
-    shown = [F.col(quoted(name)) for name in (*keys, *values)]
-    return Table(home, frame.select(*shown, *hidden), keys=keys, values=values, mode=mode)
-
-
-SLIDE_RESULT = struct(value=state.TEXT, window_start=state.TIME, window_end=state.TIME)

@@ -129,14 +129,14 @@ class Driver:
         for topic, given in records.items():
             self._topics.check_read(topic)
             rows += [self._row(topic, each if isinstance(each, Record) else Record(each)) for each in given]
-        return self._topics.take(rows)
+        return self._topics.take(rows, self._clock)
 
     def advance(self, topic: str, to: Time) -> list[Result]:
         """Let event time reach `to` in a topic without a record there, and return what came out."""
         self._topics.check_read(topic)
         row = dict.fromkeys(_FED.names) | {"topic": topic, "partition": 0, ADVANCE: moment(to)}
         self._clock = max(self._clock, moment(to))
-        return self._topics.take([row])
+        return self._topics.take([row], self._clock)
 
     def results(self, topic: str) -> list[Result]:
         """All that came out into a topic so far."""
@@ -281,8 +281,8 @@ class _Memory:
 
     # ---- what the driver does
 
-    def take(self, rows: list[dict[str, Any]]) -> list[Result]:
-        """Let the pipeline compute with these rows, and what it makes of them, until nothing comes any more."""
+    def take(self, rows: list[dict[str, Any]], now: datetime) -> list[Result]:
+        """Let the pipeline compute with these rows, and what it makes of them (now), until nothing comes any more."""
         came: list[Result] = []
         self._fed = True
         rounds = 0
@@ -302,7 +302,7 @@ class _Memory:
                 self.results[topic].append(result)
                 came.append(result)
                 if topic in self.codecs:
-                    rows.append(self._again(topic, result))
+                    rows.append(self._again(topic, result, now))
         return came
 
     def check_read(self, topic: str) -> None:
@@ -332,10 +332,10 @@ class _Memory:
         frame = self._spark.createDataFrame([(given,)], StructType([StructField(name, kind)]))
         return _bytes(encode(frame, **{name: codec}).first()[name])
 
-    def _again(self, topic: str, result: Result) -> dict[str, Any]:
+    def _again(self, topic: str, result: Result, now: datetime) -> dict[str, Any]:
         row: dict[str, Any] = dict.fromkeys(_FED.names)
         row |= {"key": result.raw_key, "value": result.raw_value, "topic": topic, "partition": 0, "timestampType": 0}
-        return row | {"offset": self.place(topic, 0, None), "timestamp": datetime.now(UTC)}
+        return row | {"offset": self.place(topic, 0, None), "timestamp": now}
 
     def _put(self, rows: list[dict[str, Any]]) -> None:
         """One file, which is there at once."""

@@ -35,10 +35,17 @@ WAIT_SECONDS = 0.2
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["string", "json", "raw"]),
+    type=click.Choice(["string", "json", "avro", "protobuf", "raw"]),
     default="string",
     show_default=True,
-    help="What values are: text; JSON, whose fields are then value.field; or bytes as they are.",
+    help="What values are: text; JSON, Avro or Protobuf, whose fields are then value.field; or bytes as they are.",
+)
+@click.option(
+    "--with",
+    "values",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="More about values, as in SQL programs: schema=FILE, message=NAME, registry=URL, subject=NAME. Repeatable.",
 )
 @click.option(
     "-o",
@@ -57,6 +64,7 @@ def sql(
     follow: bool,
     from_beginning: bool,
     form: str,
+    values: tuple[str, ...],
     output: str,
     read_committed: bool,
     master: str,
@@ -99,7 +107,7 @@ def sql(
         # PySpark has a handler of its own, which waits for a busy Spark.
         _end_at_ctrl_c(directory)
         try:
-            settings = QuerySettings(options, form, follow, from_beginning)
+            settings = QuerySettings(options, form, follow, from_beginning, parse_settings(values))
             return _follow(spark, query, settings, output) if follow else _once(spark, query, settings, output)
         finally:
             spark.stop()
