@@ -8,6 +8,7 @@ DataFrames.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,16 +56,18 @@ class Writing:
     header: bytes | None = None
 
 
-class Format:
+class Format(ABC):
     """What bytes mean. `side` is "value" or "key"."""
 
     __slots__ = ()
 
+    @abstractmethod
     def reading(self, side: str) -> Reading:
-        raise NotImplementedError
+        """How a column of bytes is read."""
 
+    @abstractmethod
     def writing(self, side: str, given: DataType) -> Writing:
-        raise NotImplementedError
+        """How a column of a Spark type is written."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -166,24 +169,24 @@ class Json(Format):
 
     def reading(self, side: str) -> Reading:
         wanted = self._wanted()
-        framed = self.registry is not None
+        if self.registry is None:
+            return Reading(
+                lambda raw, _: _parsed_json(raw.cast("string"), wanted, self.options),
+                lambda parsed, raw: _judged_json(parsed, raw.cast("string"), wanted),
+            )
 
         def prepare(raw: Column, header: Column | None) -> Column:
-            content, unframed = _unframed(raw, header) if framed else (raw, f.lit(False))
+            content, unframed = _unframed(raw, header)
             text = content.cast("string")
             parsed = _parsed_json(text, wanted, self.options)
             return f.struct(parsed.alias("parsed"), text.alias("text"), unframed.alias("unframed"))
 
-        def take(prepared: Column, raw: Column) -> tuple[Column, Column]:
-            parsed = prepared["parsed"]
-            error = (
-                f.when(raw.isNull(), f.lit(None).cast("string"))
-                .when(prepared["unframed"], f.lit(reason(UNFRAMED, _NO_ID)))
-                .otherwise(_wrong_json(parsed, prepared["text"], wanted))
-            )
-            return f.when(error.isNull(), parsed["value"]), error
+        def take(prepared: Column, _: Column) -> tuple[Column, Column]:
+            value, wrong = _judged_json(prepared["parsed"], prepared["text"], wanted)
+            unframed = prepared["unframed"]
+            return f.when(~unframed, value), f.when(unframed, f.lit(reason(UNFRAMED, _NO_ID))).otherwise(wrong)
 
-        return Reading(prepare, take, wants_header=framed)
+        return Reading(prepare, take, wants_header=True)
 
     def writing(self, side: str, given: DataType) -> Writing:
         options = dict(self.options)
@@ -234,25 +237,28 @@ def _parsed_json(text: Column, wanted: DataType, options: Mapping[str, str]) -> 
         ]
     )
     reading = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    parsed = f.from_json(f.concat(f.lit(_AROUND[0]), text, f.lit(_AROUND[1])), around, reading)
+    # Spark's parser would put something else in the place of bytes that are not UTF-8.
+    whole = f.when(f.is_valid_utf8(text), f.concat(f.lit(_AROUND[0]), text, f.lit(_AROUND[1])))
+    parsed = f.from_json(whole, around, reading)
     # Always true, and not deterministic in Spark's eyes: otherwise every filter on the result would parse once more.
     return f.when(f.spark_partition_id() >= 0, parsed)
 
 
-def _wrong_json(parsed: Column, text: Column, wanted: DataType) -> Column:
-    """What is wrong, or null. Spark does not say why JSON is bad, so it is looked for where it is."""
+def _judged_json(parsed: Column, text: Column, wanted: DataType) -> tuple[Column, Column]:
+    """(value, what is wrong or null). Spark does not say why JSON is bad, so it is looked for, in bad records only."""
+    good = parsed["end"].isNotNull() & parsed[_CORRUPT].isNull()
     shown = wanted.simpleString()
     unfit = f"it is JSON, but does not fit {shown if len(shown) < 200 else shown[:200] + '...'}"
-    bad = parsed[_CORRUPT].isNotNull() | parsed["end"].isNull()
     # Alone in an array and in the object around it: the one finds what comes after a value, the other several values.
     not_json = f.try_parse_json(f.concat(f.lit("["), text, f.lit("]"))).isNull()
     not_json = not_json | f.try_parse_json(f.concat(f.lit(_AROUND[0]), text, f.lit(_AROUND[1]))).isNull()
-    return (
-        f.when(~f.is_valid_utf8(text), f.lit(reason(MALFORMED, "it is not UTF-8")))
-        .when(~bad, f.lit(None).cast("string"))
+    wrong = (
+        f.when(good | text.isNull(), f.lit(None).cast("string"))
+        .when(~f.is_valid_utf8(text), f.lit(reason(MALFORMED, "it is not UTF-8")))
         .when(not_json, f.lit(reason(MALFORMED, "it is not JSON")))
         .otherwise(f.lit(reason(MISMATCH, unfit)))
     )
+    return f.when(good, parsed["value"]), wrong
 
 
 @dataclass(slots=True, frozen=True)
