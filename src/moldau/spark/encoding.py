@@ -8,9 +8,10 @@ rows without a key go to one partition together, the next time to the next one. 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ def _read_only(array: Any) -> Any:
     return view
 
 
+# Numbers of two bytes are sorted in one pass over each byte.
+_FEW_TARGETS = 1 << 16
 _NO_BYTES = _read_only(np.zeros(1, dtype=np.uint8))
 _NO_ENDS = _read_only(np.zeros(1, dtype=np.int32))
 
@@ -114,6 +117,8 @@ class RowEncoder:
         self._sticky += 1
         first_of_topic = np.concatenate(([0], np.cumsum(counts)))
         targets = first_of_topic[topic_of_row] + partitions
+        if first_of_topic[-1] <= _FEW_TARGETS:
+            targets = targets.astype(np.uint16)
         order = np.argsort(targets, kind="stable")
         sorted_targets = targets[order]
         edges = np.concatenate(([0], np.flatnonzero(np.diff(sorted_targets)) + 1, [count]))
@@ -125,7 +130,7 @@ class RowEncoder:
         reached = [(names[topic_of_row[row]], int(partitions[row])) for row in order[edges[:-1]]]
         runs = zip(pairwise(edges.tolist()), reached, strict=True)
         columns = (key, value, headers)
-        return reached, chain.from_iterable(
+        return reached, _in_turns(
             self._run(order, first, last, columns, out, topic, partition, now)
             for (first, last), (topic, partition) in runs
         )
@@ -199,6 +204,17 @@ class RowEncoder:
             raise MoldauError("The topic column is null in some row: every row needs a topic, or set the option topic")
         coded = pc.dictionary_encode(column.cast(pa.string()))
         return coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)
+
+
+def _in_turns(runs: Iterable[Iterator[EncodedBatch]]) -> Iterator[EncodedBatch]:
+    """A batch of each partition, then the next of each: a request takes one batch for a partition, and many of them."""
+    waiting = deque(runs)
+    while waiting:
+        run = waiting.popleft()
+        batch = next(run, None)
+        if batch is not None:
+            yield batch
+            waiting.append(run)
 
 
 def key_and_value(rows: pa.Table) -> tuple[_Bytes, _Bytes]:
