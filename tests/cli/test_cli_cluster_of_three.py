@@ -131,6 +131,12 @@ def test_status_tells_of_a_dead_broker(moldau: Call, tool: Call, three: Cluster)
     assert moldau("status", "--wait", "60").code == 0
 
 
+def test_a_broker_that_does_not_exist_cannot_be_drained(moldau: Call) -> None:
+    done = moldau("drain", 77)
+    assert done.code != 0
+    assert "There is no broker 77" in done.err
+
+
 def test_drain_and_rebalance(moldau: Call, tool: Call, three: Cluster) -> None:
     created(tool, three, "moving", "1:2,2:1,1:2,2:1")
     fill(three, "moving")

@@ -104,6 +104,8 @@ def drain(broker: int, how: How, target: Target) -> None:
     with target.admin() as admin:
         brokers, current = _situation(admin, ())
         if all(broker not in replicas for replicas in current.values()):
+            if broker not in {each.node_id for each in describe_cluster(admin, fenced=True).brokers}:
+                raise CliError(f"There is no broker {broker}")
             print(f"Broker {broker} holds nothing.")
             return
         plan = _plan(lambda: drain_plan(current, brokers, [broker]))
