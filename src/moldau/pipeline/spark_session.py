@@ -83,6 +83,9 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.python.filterPushdown.enabled": "true",
+        # The way between Spark and Python: pieces that fit into caches, and no TCP on one machine.
+        "spark.sql.execution.arrow.maxBytesPerBatch": "1m",
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         # Also a query that has nothing to do says how far behind it is.
         "spark.sql.streaming.noDataProgressEventInterval": "2000",
