@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from examples import feed
 
+from examples import feed
 from moldau.testing import Cluster
 from tests.pipeline.world import Stage, consume, produce
 
