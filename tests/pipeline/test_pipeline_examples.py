@@ -17,7 +17,7 @@ from examples import feed
 from moldau.testing import Cluster
 from tests.pipeline.world import Stage, consume, produce
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
 EXAMPLES = Path(feed.__file__).parent
 RECORDS = 300

@@ -64,6 +64,7 @@ def test_a_failing_query_is_started_again_and_counts_everything_once(
     assert len(values_of(stage, target)) == 100
 
 
+@pytest.mark.long
 def test_a_script_that_waits_for_its_queries(
     stage: Stage, new_topic: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,6 +204,7 @@ SELECT _raw.key AS key, _raw.value AS value FROM views WHERE _error IS NOT NULL;
 """
 
 
+@pytest.mark.long
 def test_an_sql_program(stage: Stage, new_topic: Callable[..., str]) -> None:
     topics = {name: new_topic(1) for name in ("views", "people", "homes", "counts", "minutes", "dead")}
     produce(stage.bootstrap, topics["people"], [("ada", {"name": "Ada", "city": "Oslo"})])

@@ -91,6 +91,7 @@ SELECT _raw.key AS key, _raw.value AS value FROM orders WHERE _error IS NOT NULL
 """
 
 
+@pytest.mark.long
 def test_avro_and_protobuf_with_schemas_of_ones_own(stage: Stage, new_topic: Callable[..., str]) -> None:
     topics = {name: new_topic(1) for name in ("orders", "items", "priced", "minutes", "dead")}
     (stage.directory / "order.avsc").write_text(json.dumps(ORDER, indent=2))
@@ -147,6 +148,7 @@ SELECT id, item FROM orders WHERE id < 3;
 """
 
 
+@pytest.mark.long
 def test_values_with_a_registry(stage: Stage, new_topic: Callable[..., str], registry: RegistryServer) -> None:
     topics = {name: new_topic(1) for name in ("orders", "items", "priced", "totals", "named")}
     known = Registry(registry.url, user="app", password="secret")

@@ -18,7 +18,7 @@ from benchmarks.spark import stock_spark
 from moldau.testing import Cluster
 from tests.spark.world import read_values, settings_for
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.java, pytest.mark.long]
 
 PROGRAM = """
 import json, sys

@@ -12,7 +12,7 @@ import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "streams.md"
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 def test_the_page_runs_as_it_stands(spark: Any) -> None:
