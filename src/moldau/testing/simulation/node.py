@@ -278,6 +278,7 @@ class SimulatedNode:
                 self.rooms.broker.after_requests()
         except PowerCut:
             self.world.tell(f"{self.host} loses power in the midst of a disk operation")
+            self.world.rules.look_for_the_last_time(self)
             self.crash(power=True)
         except LogDirFailure:
             # Nobody was left to be told: a process logs that and goes on to stop.
@@ -285,6 +286,7 @@ class SimulatedNode:
                 raise
         if self._failing:
             self.world.tell(f"{self.host} stops itself: a disk failed")
+            self.world.rules.look_for_the_last_time(self)
             self.crash()
         self.world.happened(self)
         if self.dies_after is not None:

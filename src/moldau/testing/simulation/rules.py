@@ -108,6 +108,16 @@ class Rules:
                 if partition not in known:
                     known[partition] = _Seen()
             seen.hosted = [(partition, known[partition]) for partition in seen.rooms.partitions]
+        self._look_at_partitions(node, seen)
+
+    def look_for_the_last_time(self, node: SimulatedNode) -> None:
+        """The node stops within an event: what it has committed in it, it may have told somebody already. What it
+        wanted to remember of elections was told to nobody before it was on its disk."""
+        seen = self._seen.get(node.id)
+        if seen is not None and seen.rooms is node.rooms:
+            self._look_at_partitions(node, seen)
+
+    def _look_at_partitions(self, node: SimulatedNode, seen: _NodeSeen) -> None:
         for partition, replica in seen.hosted:
             log = replica.log
             if log is None:
