@@ -286,7 +286,6 @@ class SimulatedNode:
                 raise
         if self._failing:
             self.world.tell(f"{self.host} stops itself: a disk failed")
-            self.world.rules.look_for_the_last_time(self)
             self.crash()
         self.world.happened(self)
         if self.dies_after is not None:
