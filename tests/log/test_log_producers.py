@@ -136,6 +136,16 @@ def test_producers_survive_restarts_and_truncation() -> None:
     assert append(w, 2, 9) == (4, False)
 
 
+def test_a_clean_stop_right_after_a_cut_forgets_no_producer() -> None:
+    w = world()
+    for i in range(6):
+        append(w, 1, i)
+    w.log.truncate_to(4)
+    w.reopen()
+    assert append(w, 1, 3) == (3, True)
+    assert append(w, 1, 4) == (4, False)
+
+
 def test_batches_in_former_segments_are_recognised_after_a_clean_restart() -> None:
     w = World(segment_bytes=100)
     for sequence in range(4):

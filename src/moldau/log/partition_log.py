@@ -614,7 +614,8 @@ class PartitionLog(ReadableLog):
     def _write_for_close(self) -> None:
         active = self._active
         self._flusher.flush_for_close()
-        if self.snapshots.offsets or (self._producers is not None and self._producers.producers):
+        # Without a snapshot the next start takes it that there are no producers: after a cut, look again.
+        if self.snapshots.offsets or self.producers.producers:
             self.snapshots.take(self.log_end_offset, self.producers)
         self.ensure_indexes(active)
         active.write_indexes()
