@@ -150,9 +150,28 @@ def test_the_clean_shutdown_marker_tells_the_epoch_and_is_used_up() -> None:
     fill(world.open("t"), 1)
     logs = world.restart()
     assert {path: d.clean_epoch for path, d in logs.directories.items()} == {"/a": 7, "/b": 7}
-    assert ".kafka_cleanshutdown" not in names(world, "/a")
+    used = next(path for path in ("/a", "/b") if logs.directories[path].current)
+    unused = next(path for path in ("/a", "/b") if path != used)
+    assert ".kafka_cleanshutdown" in names(world, used)
+    assert logs.get("t", 0) is not None
+    assert ".kafka_cleanshutdown" not in names(world, used)
     logs = world.restart(clean=False)
-    assert [d.clean_epoch for d in logs.directories.values()] == [None, None]
+    assert {path: d.clean_epoch for path, d in logs.directories.items()} == {used: None, unused: 7}
+
+
+def test_a_life_in_which_nothing_is_opened_leaves_the_clean_shutdown_of_the_one_before() -> None:
+    world = World()
+    fill(world.open("t"), 1)
+    logs = world.restart()
+    logs.close(-1)  # told to stop before any cluster has let it in
+    logs = world.restart(clean=False)
+    assert [d.clean_epoch for d in logs.directories.values()] == [7, 7]
+    again = logs.get("t", 0)
+    assert again is not None
+    assert again.log_end_offset == 1
+    logs.close(9)
+    logs = world.restart(clean=False)
+    assert [d.clean_epoch for d in logs.directories.values()] == [9, 9]
 
 
 def test_after_a_crash_every_log_is_recovered_in_the_background() -> None:

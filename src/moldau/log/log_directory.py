@@ -13,7 +13,13 @@ from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from moldau.log.checkpoints import CheckpointError, TopicPartition, read_clean_shutdown, read_offsets
+from moldau.log.checkpoints import (
+    CheckpointError,
+    TopicPartition,
+    read_clean_shutdown,
+    read_offsets,
+    write_clean_shutdown,
+)
 from moldau.log.errors import LogDirFailure
 from moldau.log.names import (
     CLEAN_SHUTDOWN,
@@ -136,6 +142,7 @@ class LogDirectory:
         "directory_id",
         "failure",
         "future",
+        "has_mark",
         "high_watermarks",
         "log_starts",
         "path",
@@ -154,6 +161,8 @@ class LogDirectory:
         self.deleted: list[str] = []
         # The broker's epoch at the clean shutdown before this start; None when there was no clean shutdown.
         self.clean_epoch: int | None = None
+        # Whether the mark of that shutdown is still there: nothing has been opened here since.
+        self.has_mark = False
         # After any other end: the partitions whose logs were not looked at yet.
         self.unrecovered: set[TopicPartition] = set()
         self.recovery_points = OffsetCheckpoint(disk, f"{path}/{RECOVERY_POINT_CHECKPOINT}")
@@ -169,12 +178,11 @@ class LogDirectory:
         return self.recovery_points, self.log_starts, self.high_watermarks, self.cleaner_offsets
 
     def load(self) -> None:
-        """Find the partitions and read the checkpoints. From here on the directory counts as in use: without another
-        clean shutdown the next start recovers it."""
+        """Find the partitions and read the checkpoints."""
         disk = self._disk
         disk.make_dirs(self.path)
-        marker = f"{self.path}/{CLEAN_SHUTDOWN}"
-        self.clean_epoch = read_clean_shutdown(disk, marker)
+        self.clean_epoch = read_clean_shutdown(disk, self._mark)
+        self.has_mark = self.clean_epoch is not None
         for name in disk.list_dir(self.path):
             found = parse_partition_directory(name)
             if found is None or found.topic == METADATA_TOPIC:
@@ -190,9 +198,25 @@ class LogDirectory:
             checkpoint.load()
         if self.clean_epoch is None:
             self.unrecovered = {*self.current, *self.future}
-        else:
-            disk.remove(marker)
-            disk.sync_dir(self.path)
+
+    @property
+    def _mark(self) -> str:
+        return f"{self.path}/{CLEAN_SHUTDOWN}"
+
+    def use(self) -> None:
+        """Before a log here is opened. From here on, the next start recovers the directory unless there is another
+        clean shutdown. A life that never gets that far, because no cluster lets the broker in, leaves the mark: what
+        is here is as whole as it was, and the controller must not take this broker for one that crashed."""
+        if self.has_mark:
+            self._disk.remove(self._mark)
+            self._disk.sync_dir(self.path)
+            self.has_mark = False
+
+    def mark_clean(self, broker_epoch: int) -> None:
+        """Everything is closed and written down. An epoch that was never given (-1) says less than the mark that is
+        still there."""
+        if broker_epoch >= 0 or not self.has_mark:
+            write_clean_shutdown(self._disk, self._mark, broker_epoch)
 
     def partition_path(self, partition: TopicPartition) -> str:
         return f"{self.path}/{self.current.get(partition) or partition_directory(*partition)}"

@@ -17,13 +17,13 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
-from moldau.log.checkpoints import TopicPartition, write_clean_shutdown
+from moldau.log.checkpoints import TopicPartition
 from moldau.log.config import LogConfig
 from moldau.log.errors import LogDirFailure
 from moldau.log.log_directory import DirectoryKind, LogDirectory, OffsetCheckpoint, marked_directory
 from moldau.log.manager_settings import LogManagerSettings
 from moldau.log.moving import ReplicaMoves
-from moldau.log.names import CLEAN_SHUTDOWN, LOG_SUFFIX, PARTITION_METADATA, offset_in_name, partition_directory
+from moldau.log.names import LOG_SUFFIX, PARTITION_METADATA, offset_in_name, partition_directory
 from moldau.log.partition_log import PartitionLog
 from moldau.log.partition_metadata import read_partition_metadata
 from moldau.ports import Background, Clock, Disk, Timer
@@ -253,8 +253,7 @@ class LogManager:
     def _open_in(
         self, directory: LogDirectory, key: TopicPartition, topic_id: bytes | None, config: LogConfig
     ) -> PartitionLog:
-        if directory.failure is not None:
-            raise directory.failure
+        self.put_to_use(directory)
         is_new = key not in directory.current
         self._opening.add(key)
         try:
@@ -280,6 +279,10 @@ class LogManager:
         self._where[key] = directory
         self._logs[key] = opened
         return opened
+
+    def put_to_use(self, directory: LogDirectory) -> None:
+        """Before a log in it is opened; LogDirFailure if it cannot be used."""
+        self._guarded(directory, directory.use)
 
     def _open_quietly(self, key: TopicPartition) -> PartitionLog | None:
         """Open a log for the manager's own purposes: a disk that fails on the way has been dealt with already."""
@@ -689,7 +692,7 @@ class LogManager:
                 for checkpoint in directory.checkpoints():
                     checkpoint.write(sync=True)
                 if not directory.unrecovered:
-                    write_clean_shutdown(self._disk, f"{directory.path}/{CLEAN_SHUTDOWN}", broker_epoch)
+                    directory.mark_clean(broker_epoch)
             except OSError as error:
                 self.take_offline(directory, error)
 

@@ -121,6 +121,7 @@ class ReplicaMoves:
 
     def _open(self, move: Move, current: PartitionLog) -> PartitionLog:
         target = move.target
+        self._logs.put_to_use(target)
         future = PartitionLog.open(
             self._disk,
             self._clock,
