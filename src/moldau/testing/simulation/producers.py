@@ -78,7 +78,10 @@ class IdempotentProducer(Producer):
         sequence = 0
         waiting: list[tuple[int, list[bytes]]] = []
         while self.wanted or waiting:
-            while self.wanted and len(waiting) < self.WINDOW and (not waiting or self.random.random() < 0.6):
+            # A leader that does not know a producer lets it begin with any sequence, as Kafka's do. So the first batch
+            # travels alone: of two that meet a leader's first moment, only the second might be taken.
+            window = self.WINDOW if self.acknowledged else 1
+            while self.wanted and len(waiting) < window and (not waiting or self.random.random() < 0.6):
                 values = self.values(idempotent=True)
                 waiting.append((sequence, values))
                 sequence += len(values)
