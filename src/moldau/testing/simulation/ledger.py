@@ -57,6 +57,7 @@ class Ledger:
         "_batches",
         "_epochs",
         "_latest_epoch",
+        "_producer_epochs",
         "compacted",
         "first_offset",
         "next_offset",
@@ -75,6 +76,8 @@ class Ledger:
         # Leader epoch -> where its first batch begins.
         self._epochs: dict[int, int] = {}
         self._latest_epoch = -1
+        # Producer id -> the epoch of its latest batch.
+        self._producer_epochs: dict[int, int] = {}
         self.records: list[CommittedRecord] = []
 
     def compare(self, host: str, log: PartitionLog, start: int, end: int) -> int:
@@ -105,9 +108,20 @@ class Ledger:
                 )
             self._latest_epoch = epoch
             self._epochs.setdefault(epoch, base)
+            self._note_producer(header)
             self.records.extend(records_of(header, data))
         elif known != found and not (self.compacted and known[0] == found[0] and self._is_left(header, data)):
             raise Broken(f"{self.where}: the committed batch at offset {base} is another one on {host}")
+
+    def _note_producer(self, header: BatchHeader) -> None:
+        """Whoever had a producer id before its newest epoch writes nothing any more."""
+        producer, epoch = header.producer_id, header.producer_epoch
+        if epoch < self._producer_epochs.get(producer, epoch):
+            raise Broken(
+                f"{self.where}: the batch at offset {header.base_offset} is of epoch {epoch} of producer {producer}, "
+                f"after {self._producer_epochs[producer]}"
+            )
+        self._producer_epochs[producer] = epoch
 
     def _is_left(self, header: BatchHeader, data: Buffer) -> bool:
         """Whether a batch has nothing that was not in it when it was committed."""

@@ -241,6 +241,9 @@ class Scenario:
         self._demand(world.is_healthy, HEALED_MS_MAX, "the cluster does not settle")
         if not world.run_until(lambda: world.differing_copies() is None, HEALED_MS_MAX):
             raise Broken(f"the copies of a partition do not become the same: {world.differing_copies()}")
+        forgotten = world.forgotten_epoch()
+        if forgotten is not None:
+            raise Broken(f"a replica has forgotten a leader epoch: {forgotten}")
         world.history.judge({place: each for place, each in world.ledgers().items() if not place[0].startswith("__")})
         judge_tables(world)
         world.tell("the end")

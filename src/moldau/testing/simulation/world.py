@@ -8,7 +8,7 @@ does not change what happens there.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from random import Random
 from typing import TYPE_CHECKING
@@ -16,13 +16,14 @@ from zlib import crc32
 
 from moldau.testing.clock import VirtualClock
 from moldau.testing.simulation.history import History, Place
-from moldau.testing.simulation.ledger import Broken, Ledger
+from moldau.testing.simulation.ledger import Broken, Ledger, batches_of
 from moldau.testing.simulation.network import SimulatedNetwork
 from moldau.testing.simulation.node import SimulatedNode
 from moldau.testing.simulation.rules import Rules
 from moldau.testing.simulation.voters import initial_voter
 
 if TYPE_CHECKING:
+    from moldau.log.partition_log import PartitionLog
     from moldau.testing.simulation.client import Client
 
 EVENTS_MAX = 30_000
@@ -205,14 +206,31 @@ class Simulation:
 
     def differing_copies(self) -> str | None:
         """When all is calm every replica has the whole committed log, and nothing else; which one does not."""
+        for where, copies in self._copies():
+            ends = {host: (log.log_end_offset, log.high_watermark) for host, log in copies.items()}
+            if len(set(ends.values())) > 1:
+                return f"{where}: {ends}"
+        return None
+
+    def forgotten_epoch(self) -> str | None:
+        """Every replica knows the leader epoch of whatever it has; which one does not."""
+        for where, copies in self._copies():
+            for host, log in copies.items():
+                for header, _ in batches_of(log, log.log_start_offset, log.log_end_offset):
+                    offset = max(header.base_offset, log.log_start_offset)
+                    known, epoch = log.epochs.epoch_at(offset), header.partition_leader_epoch
+                    if known != epoch:
+                        return f"{where}: {host} believes that offset {offset} is of epoch {known}, not {epoch}"
+        return None
+
+    def _copies(self) -> Iterator[tuple[str, dict[str, PartitionLog]]]:
+        """Every partition with the logs of its replicas, as far as they are opened."""
         for topic in self.rules.truth.topics_by_name.values():
             for index, registration in topic.partitions.items():
-                ends = {}
+                logs = {}
                 for replica in registration.replicas:
                     rooms = self.nodes[replica].rooms
                     copy = None if rooms is None else rooms.partitions.find(topic.name, index)
                     if copy is not None and copy.opened:
-                        ends[self.nodes[replica].host] = (copy.log.log_end_offset, copy.log.high_watermark)
-                if len(set(ends.values())) > 1:
-                    return f"{topic.name}-{index}: {ends}"
-        return None
+                        logs[self.nodes[replica].host] = copy.log
+                yield f"{topic.name}-{index}", logs
