@@ -143,11 +143,12 @@ class ControllerApi:
         def ask(allowed: Any) -> Pending[Any]:
             return self._local.ask(allowed, caller.api_version, caller.principal)
 
-        if self.services.guard is None:
+        guard = self.services.guard
+        if guard is None:
             return ask(request)
         from moldau.broker.topic_permissions import ask_about_permitted_topics
 
-        return ask_about_permitted_topics(self.services, request, caller, ask)
+        return ask_about_permitted_topics(guard, self.services.image, request, caller, ask)
 
     def _refuse_cordons(self, request: IncrementalAlterConfigsRequest) -> None:
         """Only a broker itself can tell whether it has a directory; here, cordons can only be taken away."""

@@ -60,7 +60,7 @@ class Forwarder:
         from moldau.broker.topic_permissions import ask_about_permitted_topics
 
         return ask_about_permitted_topics(
-            services, request, caller, lambda allowed: forward_change(services, allowed, caller)
+            services.guard, services.image, request, caller, lambda allowed: forward_change(services, allowed, caller)
         )
 
 

@@ -6,12 +6,11 @@ is given by its id is looked up first; one that is not known here is refused as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
 
 from moldau.broker.authorization import Guard, Operation, ResourceKind
 from moldau.broker.context import Caller
-from moldau.broker.services import BrokerServices
 from moldau.metadata.image import ClusterImage
 from moldau.ports import Pending
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -29,50 +28,40 @@ from moldau.protocol.uuids import ZERO_UUID
 _REFUSED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _WHY: Final = "Authorization failed."
 
+T = TypeVar("T")
+
+
+Ask = Callable[[Any], Pending[Any]]
+
 
 def ask_about_permitted_topics(
-    services: BrokerServices, request: Any, caller: Caller, ask: Callable[[Any], Pending[Any]]
+    guard: Guard, image: ClusterImage, request: Any, caller: Caller, ask: Ask
 ) -> Pending[Any]:
     """The answer to what the caller may have of a request, with the refusals of the rest. Other requests than those
     about several topics are asked as they are: for them the router has looked already."""
-    guard = services.guard
-    if guard is None:
-        return ask(request)
     if isinstance(request, CreateTopicsRequest):
         return _create(guard, request, caller, ask)
     if isinstance(request, DeleteTopicsRequest):
-        return _delete(guard, services.image, request, caller, ask)
+        return _delete(guard, image, request, caller, ask)
     if isinstance(request, CreatePartitionsRequest):
         return _create_partitions(guard, request, caller, ask)
     return ask(request)
 
 
-def _create(
-    guard: Guard, request: CreateTopicsRequest, caller: Caller, ask: Callable[[Any], Pending[Any]]
-) -> Pending[Any]:
+def _create(guard: Guard, request: CreateTopicsRequest, caller: Caller, ask: Ask) -> Pending[Any]:
     if guard.allows(caller, Operation.CREATE, ResourceKind.CLUSTER):
         return ask(request)
-    allowed = [each for each in request.topics if _may(guard, caller, Operation.CREATE, each.name)]
-    refused = [
-        CreatableTopicResult(name=each.name, error_code=_REFUSED, error_message=_WHY)
-        for each in request.topics
-        if not _may(guard, caller, Operation.CREATE, each.name)
-    ]
+    allowed, others = _sorted_out(request.topics, lambda each: _may(guard, caller, Operation.CREATE, each.name))
+    refused = [CreatableTopicResult(name=each.name, error_code=_REFUSED, error_message=_WHY) for each in others]
     if not allowed and refused:
         return Pending.of(CreateTopicsResponse(topics=refused))
     reduced = CreateTopicsRequest(topics=allowed, timeout_ms=request.timeout_ms, validate_only=request.validate_only)
     return _completed(ask(reduced), lambda response: response.topics.extend(refused))
 
 
-def _create_partitions(
-    guard: Guard, request: CreatePartitionsRequest, caller: Caller, ask: Callable[[Any], Pending[Any]]
-) -> Pending[Any]:
-    allowed = [each for each in request.topics if _may(guard, caller, Operation.ALTER, each.name)]
-    refused = [
-        CreatePartitionsTopicResult(name=each.name, error_code=_REFUSED, error_message=_WHY)
-        for each in request.topics
-        if not _may(guard, caller, Operation.ALTER, each.name)
-    ]
+def _create_partitions(guard: Guard, request: CreatePartitionsRequest, caller: Caller, ask: Ask) -> Pending[Any]:
+    allowed, others = _sorted_out(request.topics, lambda each: _may(guard, caller, Operation.ALTER, each.name))
+    refused = [CreatePartitionsTopicResult(name=each.name, error_code=_REFUSED, error_message=_WHY) for each in others]
     if not allowed and refused:
         return Pending.of(CreatePartitionsResponse(results=refused))
     reduced = CreatePartitionsRequest(
@@ -81,19 +70,9 @@ def _create_partitions(
     return _completed(ask(reduced), lambda response: response.results.extend(refused))
 
 
-def _delete(
-    guard: Guard,
-    image: ClusterImage,
-    request: DeleteTopicsRequest,
-    caller: Caller,
-    ask: Callable[[Any], Pending[Any]],
-) -> Pending[Any]:
-    names = [name for name in request.topic_names if _may(guard, caller, Operation.DELETE, name)]
-    refused = [
-        DeletableTopicResult(name=name, error_code=_REFUSED, error_message=_WHY)
-        for name in request.topic_names
-        if not _may(guard, caller, Operation.DELETE, name)
-    ]
+def _delete(guard: Guard, image: ClusterImage, request: DeleteTopicsRequest, caller: Caller, ask: Ask) -> Pending[Any]:
+    names, others = _sorted_out(request.topic_names, lambda name: _may(guard, caller, Operation.DELETE, name))
+    refused = [DeletableTopicResult(name=name, error_code=_REFUSED, error_message=_WHY) for name in others]
     topics = []
     for each in request.topics:
         refusal = _refused_deletion(guard, image, each, caller)
@@ -126,6 +105,14 @@ def _refused_deletion(
         error_code=_REFUSED,
         error_message=_WHY,
     )
+
+
+def _sorted_out(asked: Iterable[T], may: Callable[[T], bool]) -> tuple[list[T], list[T]]:
+    """(what the caller may have, the rest)."""
+    sides: tuple[list[T], list[T]] = ([], [])
+    for each in asked:
+        sides[0 if may(each) else 1].append(each)
+    return sides
 
 
 def _may(guard: Guard, caller: Caller, operation: Operation, topic: str) -> bool:
