@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from moldau.node.link_faults import FAULTS_VARIABLE
+from moldau.node.peers import FAULTS_VARIABLE
 from moldau.testing import Cluster
 
 PATIENCE_SECONDS = 90.0

@@ -26,8 +26,6 @@ from moldau.ports import Address
 
 log = logging.getLogger("moldau.network")
 
-# Names the socket; not set, as in every node that no test has started, there is none.
-FAULTS_VARIABLE: Final = "MOLDAU_TEST_FAULTS"
 _LINE_BYTES_MAX: Final = 1 << 20
 
 

@@ -24,10 +24,9 @@ from moldau.node.buffers import BufferPool
 from moldau.node.clock import LoopBackground, LoopClock
 from moldau.node.disk import OsDisk
 from moldau.node.http import HttpServer, json_page
-from moldau.node.link_faults import FAULTS_VARIABLE, LinkFaults, ShiftedClock
 from moldau.node.listener import ConnectionCounts, ConnectionLimits, Listener
 from moldau.node.metrics import NodeMetrics
-from moldau.node.peers import Peers
+from moldau.node.peers import FAULTS_VARIABLE, Peers
 from moldau.node.protection import OPEN
 from moldau.node.quorum_setup import listens_at
 from moldau.node.storage import DirectoryLocks, StorageError, UsableDirectories
@@ -93,9 +92,7 @@ class Node:
         self._running = True
 
     def waits_for(self) -> str:
-        """What a node that is not up yet waits for, and what to do about it."""
-        if not self._opened:
-            return "its disks: the logs are being read"
+        """What a node that is not up yet waits for, and what to do about it: others, once its own disks are read."""
         quorum = self._rooms.quorum
         if quorum.leader_id >= 0:
             return f"controller {quorum.leader_id}, which has not let it in yet; that one's log says more"
@@ -167,6 +164,8 @@ class Node:
             self._peers.begin(loop)
             self._controllers.begin(loop)
             return LoopClock(loop)
+        from moldau.node.link_faults import LinkFaults, ShiftedClock
+
         clock = ShiftedClock(loop)
         faults = LinkFaults(clock)
         self._peers.begin(loop, faults)

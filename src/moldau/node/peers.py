@@ -38,6 +38,8 @@ BACKOFF_SECONDS_MAX = 0.5
 # An answer larger than this is not one.
 MAX_FRAME_BYTES = 256 << 20
 API_VERSIONS_VERSION = 4
+# Names a Unix socket over which a test breaks this node's links (link_faults.py); not set, there is no such thing.
+FAULTS_VARIABLE = "MOLDAU_TEST_FAULTS"
 HANDSHAKE_VERSION = 1
 AUTHENTICATE_VERSION = 2
 # A login that expires is renewed when this share of its time is over.

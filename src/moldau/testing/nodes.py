@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from moldau.config.properties import format_properties
-from moldau.node.link_faults import FAULTS_VARIABLE
+from moldau.node.peers import FAULTS_VARIABLE
 from moldau.testing.asking import ask
 from moldau.testing.links import Links
 
