@@ -19,7 +19,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     pytest.importorskip("pyspark", reason="Spark is not installed: make setup")
     from pyspark.sql import SparkSession
 
-    from moldau.pipeline.spark_session import ROCKSDB
+    from moldau.spark.state_store import PROVIDER, ROCKSDB
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
@@ -30,7 +30,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.python.filterPushdown.enabled", "true")
-        .config("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
+        .config(PROVIDER, ROCKSDB)
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("spark-warehouse")))
         .getOrCreate()
     )

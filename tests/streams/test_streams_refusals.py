@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 from moldau.client.errors import MoldauError
+from moldau.spark.state_store import PROVIDER
 from moldau.spark.values import Json, String
 from moldau.streams import Streams, session, sliding, tumbling
-from moldau.streams.entry import PROVIDER
 from moldau.streams.testing import Driver
 
 pytestmark = pytest.mark.timeout(600)

@@ -22,10 +22,9 @@ from typing import Any
 
 from moldau.pipeline.errors import PipelineError
 from moldau.pipeline.failures import explain
+from moldau.spark.state_store import PROVIDER, ROCKSDB
 
 DEFAULT_MASTER = "local[*]"
-# State in RocksDB: `transformWithState` knows no other, and it does not have to fit into the JVM's heap.
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _LOG_SETTING = "spark.driver.extraJavaOptions"
 
 # What Spark's script stumbles over when there was no Java for it to start with.
@@ -86,7 +85,7 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
         # The way between Spark and Python: pieces that fit into caches, and no TCP on one machine.
         "spark.sql.execution.arrow.maxBytesPerBatch": "1m",
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        PROVIDER: ROCKSDB,
         # Also a query that has nothing to do says how far behind it is.
         "spark.sql.streaming.noDataProgressEventInterval": "2000",
         "spark.sql.warehouse.dir": str(settings.directory / "warehouse"),

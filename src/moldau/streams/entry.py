@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType, TimestampType
 
 from moldau.client.errors import MoldauError
+from moldau.spark.state_store import PROVIDER, ROCKSDB
 from moldau.spark.values import Bytes, dead_letters
 from moldau.streams.packing import quoted
 from moldau.streams.records import DROP, FAIL, PERMISSIVE, decoded
@@ -24,8 +25,6 @@ from moldau.streams.stream import Stream
 from moldau.streams.table import Table
 from moldau.streams.topics import BrokerTopics, Output, Topics
 
-PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _SERVERS = "kafka.bootstrap.servers"
 _SERVERS_SETTING = "spark.moldau.bootstrap.servers"
 

@@ -37,8 +37,9 @@ from pyspark.sql.types import BinaryType, Row, StructField, StructType, Timestam
 
 from moldau.client.errors import MoldauError
 from moldau.spark.source import SCHEMA_WITH_HEADERS
+from moldau.spark.state_store import PROVIDER, ROCKSDB
 from moldau.spark.values import Json, String, decode, encode
-from moldau.streams.entry import ADVANCE, PROVIDER, ROCKSDB, Streams
+from moldau.streams.entry import ADVANCE, Streams
 from moldau.streams.records import encoded
 from moldau.streams.topics import Output
 
