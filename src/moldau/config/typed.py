@@ -6,16 +6,18 @@ an unknown key, or for a key as a type it does not have, is a bug of the caller 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from moldau.config.types import ConfigValue
 
 
-class TypedSettings:
+class TypedSettings(ABC):
     """The readers; a subclass says where a value comes from."""
 
     __slots__ = ()
 
-    def __getitem__(self, name: str) -> ConfigValue:
-        raise NotImplementedError
+    @abstractmethod
+    def __getitem__(self, name: str) -> ConfigValue: ...
 
     def integer(self, name: str) -> int:
         """A SHORT, INT or LONG that is always set."""

@@ -6,6 +6,7 @@ what every client needs is here: who leads what, who coordinates whom, and how l
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -62,7 +63,7 @@ GROUP, TRANSACTION = 0, 1
 NOBODY = -1
 
 
-class Client:
+class Client(ABC):
     """One client process; `run` is its script."""
 
     def __init__(self, world: Simulation, name: str) -> None:
@@ -83,8 +84,8 @@ class Client:
 
     # ---- life
 
-    def run(self) -> Script:
-        raise NotImplementedError
+    @abstractmethod
+    def run(self) -> Script: ...
 
     def start(self) -> None:
         self.done = False

@@ -6,6 +6,7 @@ could otherwise set the offset back later, which is the client's fault and not t
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from moldau.ports import Unreachable
@@ -209,13 +210,13 @@ class HeartbeatMember(GroupMember):
         """What is to be done before the first heartbeat."""
         yield from ()
 
+    @abstractmethod
     def heartbeat(self) -> Any:
         """The next heartbeat to be sent."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take(self, answer: Any) -> Script:
         """What a heartbeat was answered with."""
-        raise NotImplementedError
 
     def pause(self) -> Script:
         return self.sleep(100)
