@@ -11,6 +11,7 @@ from contextlib import suppress
 from random import Random
 from typing import Final
 
+from moldau.log.names import CLEAN_SHUTDOWN
 from moldau.records.batch import LEADER_FIELDS_SIZE, BatchError, BatchHeader, iter_batches
 from moldau.testing.simulation.network import LinkQuality
 from moldau.testing.simulation.node import DATA, SimulatedNode
@@ -214,11 +215,13 @@ class Faults:
         node.crash()
         self.world.loses_data(node)
         disk, random = node.disk, self._random
-        # Only in the last segment of a log: what was synced long ago nobody looks at after a crash, as in Kafka.
+        # Only where recovery looks, as in Kafka: in the last segment of a log, and not at all when the node has not
+        # opened its logs since it stopped in good order.
+        stopped_well = any(path.endswith(CLEAN_SHUTDOWN) for path in disk.paths())
         last = {
             path.rpartition("/")[0]: path
             for path in disk.paths()
-            if path.endswith(".log") and "__cluster_metadata" not in path
+            if path.endswith(".log") and "__cluster_metadata" not in path and not stopped_well
         }
         batches = [(path, header) for path in last.values() for header in _whole_batches(disk.read_bytes(path))]
         self.world.tell(f"{node.host} is killed" + (", and a bit of its logs flips" if batches else ""))
