@@ -14,7 +14,8 @@ from typing import Any, Self
 
 from moldau.client.connection import CONNECT_TIMEOUT, Allocate, Connection
 from moldau.client.errors import Disconnected, MoldauError, Unreachable, failure, unknown_topic
-from moldau.client.settings import Address, ClientSettings
+from moldau.client.settings import ClientSettings
+from moldau.ports import Address
 from moldau.protocol.errors import ApiError, ErrorCode
 
 # A connection may break once by chance; one that breaks this often in a row will do so again.

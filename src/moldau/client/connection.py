@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from moldau.client.errors import Disconnected, MoldauError, Unreachable, Unsupported, refusal
-from moldau.client.settings import Address, ClientSettings
-from moldau.ports import Buffer
+from moldau.client.settings import ClientSettings
+from moldau.ports import Address, Buffer
 from moldau.protocol.api import API_TABLE, ApiKey
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.frames import decode_response, encode_request

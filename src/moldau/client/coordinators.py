@@ -11,7 +11,7 @@ from typing import Any
 
 from moldau.client.cluster import TRANSIENT, Cluster, Coordinator, Deadline, is_passing
 from moldau.client.errors import Disconnected, failure, refusal
-from moldau.client.settings import Address
+from moldau.ports import Address
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ApiError, ErrorCode
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from moldau.client.errors import MoldauError
 from moldau.client.settings import ClientSettings
+from moldau.security.mechanisms import PLAIN
 from moldau.security.plain import plain_client
 from moldau.security.scram import SCRAM_MECHANISMS, Conversation, scram_client
 
@@ -48,7 +49,7 @@ def _load_identity_text(context: ssl.SSLContext, certificate: str, key: str, pas
 
 def conversation(settings: ClientSettings) -> Conversation:
     """What the client says to prove who it is; LoginRefused when the server cannot prove that it knows the password."""
-    if settings.mechanism == "PLAIN":
+    if settings.mechanism == PLAIN:
         return plain_client(settings.username, settings.password)
     mechanism = SCRAM_MECHANISMS[settings.mechanism]
     return scram_client(mechanism, settings.username, settings.password, secrets.token_urlsafe(24))

@@ -12,21 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from moldau.client.errors import MoldauError
+from moldau.ports import Address
+from moldau.security.mechanisms import MECHANISMS
 
 DEFAULT_PORT = 9092
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 _SERVER = re.compile(r"(?:[A-Z_]+://)?(\[[0-9A-Fa-f:%.]+\]|[^:\[\]\s]+)(?::(\d{1,5}))?")
-
-
-@dataclass(slots=True, frozen=True)
-class Address:
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(slots=True, frozen=True)

@@ -204,12 +204,11 @@ class Listener:
         self.accepted += 1
         client = ClientConnection(next(_connection_ids), self.name, host, port, connected_at_ms=int(time.time() * 1000))
         self._connections[connection] = client
-        if self._security is not OPEN:
-            self._secure(connection, client)
-        connection.admit(client)
+        if self._security is OPEN or self._secure(connection, client):
+            connection.admit(client)
 
-    def _secure(self, connection: KafkaConnection, client: ClientConnection) -> None:
-        """Before anything the client says is looked at: who is it, and what must it prove?"""
+    def _secure(self, connection: KafkaConnection, client: ClientConnection) -> bool:
+        """Before anything the client says is looked at: who is it, and what must it prove? Whether it may stay."""
         security = self._security
         if security.user_of_certificate is not None:
             from moldau.node.tls import subject_of
@@ -221,8 +220,10 @@ class Listener:
                 except LoginRefused as refusal:
                     self.login_refused(client, str(refusal))
                     connection.give_up()
+                    return False
         if security.entrance is not None:
             security.entrance.guard(connection, self._service, self)
+        return True
 
     def _turn_away(self, connection: KafkaConnection, reason: str, *facts: object) -> None:
         self.rejected += 1

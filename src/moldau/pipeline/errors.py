@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from moldau.client.errors import MoldauError
 
-class PipelineError(Exception):
-    """What is wrong and, where we know it, what to do about it."""
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+class PipelineError(MoldauError):
+    """What is wrong with a pipeline and, where we know it, what to do about it."""

@@ -20,10 +20,10 @@ from moldau.protocol.generated.wire.sasl_authenticate_response import SaslAuthen
 from moldau.protocol.generated.wire.sasl_handshake_request import SaslHandshakeRequest
 from moldau.protocol.generated.wire.sasl_handshake_response import SaslHandshakeResponse
 from moldau.protocol.wire import ProtocolError, Reader
+from moldau.security.mechanisms import PLAIN
 from moldau.security.refusal import LoginRefused
 
 _LENGTH_BYTES: Final = 4
-PLAIN: Final = "PLAIN"
 
 
 class ServerSide(Protocol):

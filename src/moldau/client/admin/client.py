@@ -9,7 +9,8 @@ import sys
 from collections.abc import Mapping
 
 from moldau.client.cluster import Cluster, Deadline
-from moldau.client.settings import Address, client_settings
+from moldau.client.settings import client_settings
+from moldau.ports import Address
 from moldau.protocol.api import ApiKey
 
 _CONTROLLER_ENDPOINTS = 2
