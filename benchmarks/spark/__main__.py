@@ -39,6 +39,12 @@ BAR = 2.0
 # Megabytes of values in each topic, so that rows of any size take about as long.
 MEGABYTES = 200
 FILL_ROWS = 20_000
+# Rows of a micro-batch, and how many of them.
+BATCH_ROWS = (100, 10_000)
+BATCHES = 20
+# How the files of a checkpoint are written: quickly or as Spark does by itself, and with checksums or without. The
+# version of Spark that its own connector is measured with has no checksums.
+CHECKPOINTS = {"run": (True, True), "quick": (True, False), "plain": (False, False)}
 
 
 class Remote:
@@ -86,7 +92,8 @@ def node(servers: str | None) -> Iterator[tuple[str, Any]]:
         with Cluster(in_process=False) as cluster:
             yield cluster.bootstrap_servers, cluster.create_topic
         return
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
 
     admin = AdminClient({"bootstrap.servers": servers})
 
@@ -154,7 +161,8 @@ def measure(arguments: argparse.Namespace, console: Console) -> list[dict[str, A
                         results.append({"what": "write", **shape, **rates(seconds, rows // 2)})
                     console.print(results[-1] if not arguments.writes else results[-2:])
         if arguments.stream:
-            results.append(stream(remotes, servers, create, arguments.rounds))
+            for rows in BATCH_ROWS:
+                results += stream(remotes, servers, create, rows, arguments.rounds)
     return results
 
 
@@ -181,18 +189,36 @@ def rates(best: dict[str, dict[str, float]], rows: int) -> dict[str, Any]:
     return found
 
 
-def stream(remotes: dict[str, Remote], servers: str, create: Any, rounds: int) -> dict[str, Any]:
-    """Small micro-batches, so that what a batch costs by itself is what is measured; the best round's median."""
-    create("stream", 1)
-    fill(servers, "stream", 2_000, 100, "none")
-    found: dict[str, Any] = {"what": "micro-batch (median ms)"}
-    for turn in range(rounds):
+def stream(remotes: dict[str, Remote], servers: str, create: Any, rows: int, rounds: int) -> list[dict[str, Any]]:
+    """Micro-batches of so many rows, the best round's median; of few rows, what a batch costs by itself is measured.
+
+    Ours as `moldau run` sets Spark up against Spark's own as it comes, and both with the same settings.
+    """
+    topic = f"stream-{rows}"
+    create(topic, 1)
+    fill(servers, topic, rows * BATCHES, 100, "none")
+    medians: dict[tuple[str, str], float] = {}
+    # The first round is for the virtual machines to warm up.
+    for turn in range(rounds + 1):
         for name, remote in remotes.items():
-            target = f"stream-by-{name}-{turn}"
-            create(target, 1)
-            times = remote.ask("stream", topic="stream", target=target, per_batch=100)["milliseconds"]
-            median = round(statistics.median(times[3:]))
-            found[name] = min(found.get(name, median), median)
+            for how, (quick, checksums) in CHECKPOINTS.items():
+                target = f"{topic}-by-{name}-{how}-{turn}"
+                create(target, 1)
+                asked = {"topic": topic, "target": target, "per_batch": rows, "quick": quick, "checksums": checksums}
+                median = statistics.median(remote.ask("stream", **asked)["milliseconds"])
+                if turn:
+                    medians[name, how] = min(medians.get((name, how), median), median)
+    found = []
+    for how, ours, stock in (
+        ("as they come", "run", "plain"),
+        ("both quick", "quick", "quick"),
+        ("both plain", "plain", "plain"),
+    ):
+        row: dict[str, Any] = {"what": f"ms for {rows:,} rows, {how}", OURS: round(medians[OURS, ours])}
+        if STOCK in remotes:
+            row[STOCK] = round(medians[STOCK, stock])
+            row["ratio"] = round(medians[OURS, ours] / medians[STOCK, stock], 2)
+        found.append(row)
     return found
 
 

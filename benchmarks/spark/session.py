@@ -4,7 +4,8 @@ It must work on Spark 4.0 and later and import nothing of Moldau: the session wi
 
     {"do": "read", "topic": ...}                          -> {"seconds": ..., "cpu": ...}
     {"do": "write", "topic": ..., "rows": ..., ...}       -> {"seconds": ..., "cpu": ...}
-    {"do": "stream", "topic": ..., "target": ..., ...}    -> {"milliseconds": [...]}
+    {"do": "stream", "topic": ..., "target": ..., ...}    -> {"milliseconds": [...]}, and how a micro-batch's files
+        are written: as `moldau run` has Spark write them ("quick"), and with checksums or without
 
 `cpu` is what the session's processes used, in seconds: on a machine that others use too it tells more than the clock.
 """
@@ -25,13 +26,16 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 CORES = 2
+# Newer versions of Spark write a second file, a checksum, beside every file of a checkpoint.
+CHECKSUMS = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
+CHECKPOINT_WRITER, QUICK_WRITER = (
+    "spark.sql.streaming.checkpointFileManagerClass",
+    "FileSystemBasedCheckpointFileManager",
+)
 # What docs/spark.md advises for speed. Both sessions have it; Spark's own connector has no way to Python to shorten.
 ADVISED = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "1m",
     "spark.python.unix.domain.socket.enabled": "true",
-    # Newer versions of Spark write a second file, a checksum, beside every file of a checkpoint. The version that its
-    # connector is measured with cannot, so neither does.
-    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
 
 
@@ -115,8 +119,13 @@ class Session:
             writer = writer.option("deliveryGuarantee", "exactly-once")
         return timed(writer.save)
 
-    def stream(self, topic: str, target: str, per_batch: int) -> dict[str, Any]:
+    def stream(self, topic: str, target: str, per_batch: int, quick: bool, checksums: bool) -> dict[str, Any]:
         """Copy a topic in micro-batches; how long each took, from its trigger to its commit."""
+        self._spark.conf.set(CHECKSUMS, str(checksums).lower())
+        if quick:
+            self._spark.conf.set(CHECKPOINT_WRITER, self._quick_writer())
+        else:
+            self._spark.conf.unset(CHECKPOINT_WRITER)
         checkpoint = tempfile.mkdtemp(prefix="spark-benchmark-")
         try:
             reader = self._spark.readStream.format(self._format).option("kafka.bootstrap.servers", self._servers)
@@ -130,6 +139,11 @@ class Session:
             return {"milliseconds": [each["durationMs"]["triggerExecution"] for each in batches]}
         finally:
             shutil.rmtree(checkpoint, ignore_errors=True)
+
+    def _quick_writer(self) -> str:
+        where = "org.apache.spark.sql.execution.streaming."
+        # It has moved after 4.0.
+        return where + ("" if self._spark.version.startswith("4.0.") else "checkpointing.") + QUICK_WRITER
 
 
 if __name__ == "__main__":

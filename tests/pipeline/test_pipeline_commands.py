@@ -26,6 +26,8 @@ START_SECONDS_MAX = 240.0
 RECORDS = 2000
 COPY = """
 def pipeline(spark, options):
+    writer = spark.conf.get("spark.sql.streaming.checkpointFileManagerClass")
+    assert writer.endswith(".FileSystemBasedCheckpointFileManager"), writer
     source = dict(options, subscribe="{source}", startingOffsets="earliest", maxOffsetsPerTrigger="100")
     frame = spark.readStream.format("moldau").options(**source).load()
     frame.select("key", "value").writeStream.format("moldau").options(**options, topic="{target}").start()
