@@ -132,7 +132,9 @@ class SqlProgram:
         records = read_topic(
             self.spark, relation.topic, {**_COMMITTED, **self.options, **relation.source}, streaming=False
         )
-        return self._values(latest_by_key(records), relation)
+        # Left alone, Spark may keep the stream's rows in a hash table and look the table's up in it, as their sizes
+        # turn out: then the rows of a key leave a join in the reverse of the order they came in.
+        return self._values(latest_by_key(records), relation).hint("merge")
 
     def _values(self, records: Any, relation: Relation) -> Any:
         """The columns of the value, then those of the record."""
