@@ -68,6 +68,7 @@ class CompactedWorld:
         producer_id: int = -1,
         sequence: int = -1,
         transactional: bool = False,
+        leader_epoch: int = 0,
     ) -> None:
         builder = BatchBuilder(
             codec=codec,
@@ -78,7 +79,7 @@ class CompactedWorld:
         )
         for key, value in pairs:
             builder.append(key.encode(), None if value is None else value.encode(), timestamp=self.clock.now_ms())
-        self.log.append_as_leader(memoryview(builder.build()), 0)
+        self.log.append_as_leader(memoryview(builder.build()), leader_epoch)
         self.log.high_watermark = self.log.log_end_offset
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:

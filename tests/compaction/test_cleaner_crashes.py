@@ -111,6 +111,40 @@ def test_the_latest_values_survive_a_crash_anywhere(
     assert len(sizes) > 2, "some crashes must leave the old log, some a part of the new one"
 
 
+@pytest.mark.parametrize("synced", [True, False])
+def test_where_epochs_began_is_known_after_their_batches_are_gone_and_a_crash(synced: bool) -> None:
+    world = CompactedWorld()
+    for number in range(30):
+        # Epochs 0, 1, 2: of each the first records are replaced by later ones of the same epoch, of 1 all of them.
+        world.append(("k" if number < 20 else f"last{number % 2}", f"{number}" + "x" * 60), leader_epoch=number // 10)
+    world.roll()
+    if synced:
+        world.log.flush()
+    before = world.log.epochs.entries()
+    assert before == [(0, 0), (1, 10), (2, 20)]
+    world.clean(2000)
+    assert min(record.offset for record in raw_records(world.log)) > 10
+    world.disk.crash(keep_unsynced=True)
+    world.restart()
+    assert world.log.epochs.entries() == before
+    # A replica that had written more in epoch 0 than others have is still told to cut it off.
+    assert world.log.end_offset_for_epoch(0) == (0, 10)
+
+
+def test_what_the_checkpoint_claims_yields_to_what_batches_say() -> None:
+    world = CompactedWorld()
+    for number in range(12):
+        world.append((f"k{number}", "x" * 60), leader_epoch=number // 4)
+    before = world.log.epochs.entries()
+    world.log.flush()
+    for claim in ("0\n3\n0 0\n1 6\n2 8\n", "0\n3\n0 0\n1 2\n2 8\n", "0\n4\n0 0\n1 4\n2 8\n7 10\n", "0\n1\n2 0\n"):
+        world.disk.write_atomically("/a/t-0/leader-epoch-checkpoint", claim.encode(), sync=True)
+        world.disk.write_atomically("/a/recovery-point-offset-checkpoint", b"0\n0\n", sync=True)
+        world.disk.crash(keep_unsynced=True)
+        world.restart()
+        assert world.log.epochs.entries() == before, claim
+
+
 def test_aborted_transactions_stay_aborted_when_their_segments_are_rewritten_and_recovered() -> None:
     world, expected = prepared()
     world.clean(1000)

@@ -1,7 +1,8 @@
 """Which leader epoch began at which offset, and the checkpoint file that remembers it.
 
 Replicas compare these to find where their logs part ways. An epoch is written down lazily: every batch carries its
-epoch, so what a crash loses is found again when the log is recovered; `write` must run before the recovery point moves.
+epoch, so what a crash loses is found again when the log is recovered; `write` must run before the recovery point moves,
+and before compaction removes batches.
 """
 
 from __future__ import annotations
@@ -98,6 +99,12 @@ class LeaderEpochs:
             self._starts.pop()
             epochs.pop()
             self._dirty = True
+
+    def take_from(self, offset: int) -> list[tuple[int, int]]:
+        """Forget the epochs that begin at or after this offset, and say which they were."""
+        taken = [(epoch, start) for epoch, start in self.entries() if start >= offset]
+        self.truncate_from_end(offset)
+        return taken
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget the epochs that ended before the log begins; the one it begins with begins there."""

@@ -87,7 +87,20 @@ def _write_topic_id(disk: Disk, path: str, topic_id: bytes) -> None:
 
 
 class _Loader:
-    __slots__ = ("clock", "config", "directory", "disk", "epochs", "name", "names", "now", "segments", "snapshots")
+    __slots__ = (
+        "_checked_to",
+        "_claimed_epochs",
+        "clock",
+        "config",
+        "directory",
+        "disk",
+        "epochs",
+        "name",
+        "names",
+        "now",
+        "segments",
+        "snapshots",
+    )
 
     def __init__(self, disk: Disk, clock: Clock, directory: str, name: str, config: LogConfig, names: set[str]) -> None:
         self.disk = disk
@@ -234,8 +247,8 @@ class _Loader:
         expected = self.segments[first].base_offset
         producers = self._producers_before(first)
         self.snapshots.remove_after(expected)
-        # Whatever the checkpoint says about what is checked now, the batches say it better.
-        self.epochs.truncate_from_end(expected)
+        self._claimed_epochs = self.epochs.take_from(expected)
+        self._checked_to = expected
         for i in range(first, len(self.segments)):
             segment = self.segments[i]
             trusted = max(expected, recovery_point, log_start_offset)
@@ -274,7 +287,7 @@ class _Loader:
             ):
                 break
             segment.index_batch(batch, position, interval)
-            self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+            self._note_epoch(header)
             replay_and_index(producers, segment, header, batch)
             expected = header.next_offset
             valid = position + header.size
@@ -284,6 +297,17 @@ class _Loader:
         segment.write_indexes()
         segment.retire()
         return expected
+
+    def _note_epoch(self, header: BatchHeader) -> None:
+        """Which epoch a batch is of, it says better than the checkpoint. But where batches before it were compacted
+        away, only the checkpoint knows at which of them its epoch began, and which epochs came in between."""
+        epochs, epoch = self.epochs, header.partition_leader_epoch
+        if epoch > epochs.latest:
+            for claimed, start in self._claimed_epochs:
+                if epochs.latest < claimed <= epoch and self._checked_to <= start <= header.base_offset:
+                    epochs.assign(claimed, start)
+            epochs.assign(epoch, header.base_offset)
+        self._checked_to = header.next_offset
 
     def _drop_after(self, index: int) -> None:
         """Remove the segments after a damaged one: what is in them does not follow from what is left."""

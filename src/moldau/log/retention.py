@@ -112,6 +112,8 @@ def _remove_files(log: PartitionLog, chosen: list[Segment]) -> None:
 def replace_segments(log: PartitionLog, new: list[Segment], old: list[Segment]) -> None:
     """Swap compacted segments in. A crash in between is finished at the next start: .swap files are complete."""
     assert log.active_segment not in old, "the active segment is never compacted"
+    # From batches that are gone nobody can find out where their epoch began.
+    log.epochs.write()
     for segment in reversed(new):
         # The last one first: while any .cleaned file is left, .swap files after it count as unfinished.
         segment.rename(SWAP_SUFFIX)
