@@ -44,7 +44,7 @@ class CompactedWorld:
             self.disk,
             self.clock,
             self.background,
-            {"/a": b"a" * 16},
+            {"/a": b"a" * 16, "/b": b"b" * 16},
             LogManagerSettings(),
             configs=lambda topic: self.config,
             random=Random(1),
@@ -53,7 +53,7 @@ class CompactedWorld:
         self.logs.start()
         self.cleaner = LogCleaner(self.logs, self.disk, self.clock, self.background, self.settings)
         self.cleaner.start()
-        self.log = self.logs.open("t", 0, b"t" * 16, self.config)
+        self.log = self.logs.open("t", 0, b"t" * 16, self.config, directory_id=b"a" * 16)
 
     def restart(self) -> None:
         """After a crash, or to see what the files say."""

@@ -131,6 +131,24 @@ def test_where_epochs_began_is_known_after_their_batches_are_gone_and_a_crash(sy
     assert world.log.end_offset_for_epoch(0) == (0, 10)
 
 
+def test_where_epochs_began_is_known_after_a_move_to_another_directory() -> None:
+    world = CompactedWorld()
+    for number in range(30):
+        world.append(("k" if number < 20 else f"last{number % 2}", f"{number}" + "x" * 60), leader_epoch=number // 10)
+    world.roll()
+    world.clean(2000)
+    before = world.log.epochs.entries()
+    world.logs.move("t", 0, "/b")
+    for _ in range(50):
+        world.background.run_all()
+        world.clock.advance(10)
+    moved = world.logs.get("t", 0)
+    assert moved is not None
+    assert moved is not world.log
+    assert moved.epochs.entries() == before
+    assert b"1 10" in world.disk.read_bytes("/b/t-0/leader-epoch-checkpoint")
+
+
 def test_what_the_checkpoint_claims_yields_to_what_batches_say() -> None:
     world = CompactedWorld()
     for number in range(12):

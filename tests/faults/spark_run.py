@@ -33,8 +33,8 @@ from moldau.testing import Cluster
 from tests.faults.spark_pipeline import KEYS, PARTITIONS, SOURCE, TARGET, WINDOW_SECONDS, event_time_ms
 
 WORKER, DRIVER, BROKER = "a Python worker", "the driver", "a broker"
-# So many micro-batches for each thing that is killed: some go through between two kills, and the last thing, too, must be
-# killed in the middle of something.
+# So many micro-batches for each thing that is killed: some go through between two kills, and the last thing, too, must
+# be killed in the middle of something.
 BATCHES_PER_KILL = 5
 # A driver that ends by itself again and again has another problem than what was killed.
 STARTS_MAX = 100

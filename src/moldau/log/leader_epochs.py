@@ -117,6 +117,13 @@ class LeaderEpochs:
         self._starts[0] = start_offset
         self._dirty = True
 
+    def replace(self, entries: Iterable[tuple[int, int]]) -> None:
+        """Know what another replica of the same log knows."""
+        self.clear()
+        for epoch, start in entries:
+            self._epochs.append(epoch)
+            self._starts.append(start)
+
     def clear(self) -> None:
         self._loaded = True
         self._epochs.clear()

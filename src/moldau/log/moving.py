@@ -146,6 +146,7 @@ class ReplicaMoves:
         """Let the future replica be the current one."""
         future.reconfigure(current.config)
         future.high_watermark = current.high_watermark
+        future.take_epochs_of(current)
         if current.log_start_offset > future.log_start_offset:
             future.delete_records(min(current.log_start_offset, future.high_watermark))
         self._logs.replace(current, future, move.target)

@@ -558,6 +558,15 @@ class PartitionLog(ReadableLog):
         self.forget_producers()
         self.use_active_segment()
 
+    def take_epochs_of(self, other: PartitionLog) -> None:
+        """Know where epochs began from a replica of the same log, which has had batches that this one never saw."""
+
+        def take() -> None:
+            self.epochs.replace(other.epochs.entries())
+            self.epochs.write()
+
+        self.guarded(take)
+
     def delete_records(self, before: int) -> int:
         """Move the log start offset up to `before`; gives the log start offset. Files go with the next retention."""
         return self.guarded(lambda: retention.delete_records(self, before))
