@@ -16,9 +16,9 @@ from moldau.protocol.generated.wire.metadata_request import MetadataRequest
 from moldau.protocol.generated.wire.sasl_authenticate_request import SaslAuthenticateRequest
 from moldau.protocol.generated.wire.sasl_handshake_request import SaslHandshakeRequest
 from moldau.security.exchange import Identity, OfferedMechanism, SaslExchange, Step, Verdict
+from moldau.security.mechanisms import SCRAM_MECHANISMS
 from moldau.security.plain import PlainServer
 from moldau.security.scram import ScramServer, scram_client
-from moldau.security.scram_keys import SCRAM_MECHANISMS
 from tests.security.test_scram_conversation import PENCIL
 
 SHA_256 = SCRAM_MECHANISMS["SCRAM-SHA-256"]

@@ -33,9 +33,9 @@ from moldau.protocol.generated.wire.describe_delegation_token_request import Des
 from moldau.protocol.generated.wire.metadata_request import MetadataRequest
 from moldau.protocol.generated.wire.sasl_authenticate_request import SaslAuthenticateRequest
 from moldau.protocol.generated.wire.sasl_handshake_request import SaslHandshakeRequest
+from moldau.security.mechanisms import SCRAM_MECHANISMS
 from moldau.security.refusal import LoginRefused
 from moldau.security.scram import scram_client
-from moldau.security.scram_keys import SCRAM_MECHANISMS
 from moldau.testing import Cluster
 from tests.security.wire_client import Disconnected, WireClient, complaints, eventually, node_log, resident_bytes
 

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.metadata.image import ScramCredential
+from moldau.security.mechanisms import SCRAM_MECHANISMS
 from moldau.security.plain import PlainServer, plain_client
 from moldau.security.refusal import LoginRefused
 from moldau.security.scram import ScramServer, scram_client
-from moldau.security.scram_keys import SCRAM_MECHANISMS, keys_of, salted_password
+from moldau.security.scram_keys import keys_of, salted_password
 
 SHA_256, SHA_512 = SCRAM_MECHANISMS["SCRAM-SHA-256"], SCRAM_MECHANISMS["SCRAM-SHA-512"]
 # The example of RFC 7677.

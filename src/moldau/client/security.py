@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from moldau.client.errors import MoldauError
 from moldau.client.settings import ClientSettings
-from moldau.security.mechanisms import PLAIN
+from moldau.security.mechanisms import PLAIN, SCRAM_MECHANISMS
 from moldau.security.plain import plain_client
-from moldau.security.scram import SCRAM_MECHANISMS, Conversation, scram_client
+from moldau.security.scram import Conversation, scram_client
 
 if TYPE_CHECKING:
     import ssl

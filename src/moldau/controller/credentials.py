@@ -24,7 +24,8 @@ from moldau.protocol.generated.wire.alter_user_scram_credentials_response import
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
-from moldau.security.scram_keys import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_MECHANISMS, keys_of
+from moldau.security.mechanisms import SCRAM_MECHANISMS
+from moldau.security.scram_keys import MAX_ITERATIONS, MIN_ITERATIONS, keys_of
 
 _MECHANISMS: Final = {mechanism.number: mechanism for mechanism in SCRAM_MECHANISMS.values()}
 

@@ -12,14 +12,8 @@ from random import Random
 from typing import Final
 
 from moldau.protocol.generated.metadata.user_scram_credential_record import UserScramCredentialRecord
-from moldau.security.scram_keys import (
-    MAX_ITERATIONS,
-    MIN_ITERATIONS,
-    SCRAM_MECHANISMS,
-    ScramMechanism,
-    keys_of,
-    salted_password,
-)
+from moldau.security.mechanisms import SCRAM_MECHANISMS, ScramMechanism
+from moldau.security.scram_keys import MAX_ITERATIONS, MIN_ITERATIONS, keys_of, salted_password
 
 SALT_BYTES: Final = 32
 

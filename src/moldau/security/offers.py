@@ -13,10 +13,10 @@ from moldau.config.node_config import NodeConfig
 from moldau.config.types import ConfigError
 from moldau.security.exchange import OfferedMechanism, ServerSide
 from moldau.security.jaas import JaasError, LoginModule, parse_modules
-from moldau.security.mechanisms import MECHANISMS, PLAIN
+from moldau.security.mechanisms import MECHANISMS, PLAIN, SCRAM_MECHANISMS, ScramMechanism
 from moldau.security.plain import PlainServer, plain_client
 from moldau.security.scram import Conversation, ScramServer, scram_client
-from moldau.security.scram_keys import SCRAM_MECHANISMS, Credential, ScramMechanism
+from moldau.security.scram_keys import Credential
 
 _JAAS: Final = "sasl.jaas.config"
 _SERVER_SECTION: Final = "KafkaServer"

@@ -14,24 +14,15 @@ import re
 from collections.abc import Callable, Generator
 from typing import Final, NamedTuple
 
+from moldau.security.mechanisms import ScramMechanism
 from moldau.security.refusal import LoginRefused
-from moldau.security.scram_keys import (
-    MIN_ITERATIONS,
-    SCRAM_MECHANISMS,
-    Credential,
-    ScramMechanism,
-    client_key,
-    keys_of,
-    salted_password,
-)
+from moldau.security.scram_keys import MIN_ITERATIONS, Credential, client_key, keys_of, salted_password
 
 # The mathematics too, for whoever speaks SCRAM anyway.
 __all__ = [
     "MIN_ITERATIONS",
-    "SCRAM_MECHANISMS",
     "Conversation",
     "Credential",
-    "ScramMechanism",
     "ScramServer",
     "keys_of",
     "salted_password",

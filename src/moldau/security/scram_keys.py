@@ -8,25 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
+
+from moldau.security.mechanisms import ScramMechanism
 
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16384
 """What a stored credential may have: enough against guessing, not so many that a login is a burden."""
-
-
-class ScramMechanism(NamedTuple):
-    name: str
-    number: int
-    """How metadata records and requests call it."""
-    hash_name: str
-
-
-SCRAM_MECHANISMS: Final[Mapping[str, ScramMechanism]] = {
-    mechanism.name: mechanism
-    for mechanism in (ScramMechanism("SCRAM-SHA-256", 1, "sha256"), ScramMechanism("SCRAM-SHA-512", 2, "sha512"))
-}
 
 
 class Credential(Protocol):

@@ -18,7 +18,8 @@ from moldau.client.admin.configs import (
     list_config_resources,
 )
 from moldau.client.admin.quotas import QuotaFilter, alter_quotas, alter_scram, describe_quotas, describe_scram
-from moldau.security.scram import MIN_ITERATIONS, SCRAM_MECHANISMS
+from moldau.security.mechanisms import SCRAM_MECHANISMS
+from moldau.security.scram import MIN_ITERATIONS
 
 CLIENT_QUOTAS = frozenset(
     {"producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"}

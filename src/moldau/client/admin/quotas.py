@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from moldau.client.admin.client import Admin
 from moldau.client.errors import failure, raise_for
 from moldau.protocol.errors import ApiError, ErrorCode
-from moldau.security.scram import SCRAM_MECHANISMS, salted_password
+from moldau.security.mechanisms import SCRAM_MECHANISMS
+from moldau.security.scram import salted_password
 
 _SCRAM_NAMES = {mechanism.number: mechanism.name for mechanism in SCRAM_MECHANISMS.values()}
 _SALT_BYTES = 24
