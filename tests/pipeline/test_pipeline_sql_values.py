@@ -190,6 +190,7 @@ def test_values_with_a_registry(stage: Stage, new_topic: Callable[..., str], reg
     assert consume(stage.bootstrap, more) == [("1", {"id": 1, "item": "TEA"}), ("2", {"id": 2, "item": "CUP"})]
 
 
+@pytest.mark.long
 def test_one_question(
     stage: Stage, new_topic: Callable[..., str], registry: RegistryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

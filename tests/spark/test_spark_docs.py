@@ -19,6 +19,7 @@ ORDERS = ["tea", "coffee", "tea"]
 pytestmark = pytest.mark.timeout(600)
 
 
+@pytest.mark.long
 def test_the_examples_run(spark: Any, fresh_moldau_cluster: Cluster, tmp_path: Path) -> None:
     from moldau.spark.task_writing import TaskWriter
 
