@@ -45,10 +45,10 @@ demo: $(VENV)/.spark  ## orders joined with customers on Spark, live, for half a
 
 test: $(VENV)/.dev $(VENV)/.spark check  ## all checks and all tests
 	@$(BIN)/python -m compileall -q src/moldau
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" $(ARGS)
 
 proofs: $(VENV)/.dev $(VENV)/.spark  ## what is too long for every time: pipelines on Spark, killed and started again, and pages of docs/
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m long tests/cli tests/pipeline tests/spark tests/streams $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m long tests/cli tests/pipeline tests/spark tests/streams $(ARGS)
 
 seeds: $(VENV)/.dev  ## a thousand simulated clusters under faults, each checked after every event
 	$(BIN)/moldau simulate --seeds 1000 --quiet

@@ -23,13 +23,7 @@ from tests.spark_session import spark  # noqa: E402, F401 - a fixture of three r
 JAVA_SECONDS_MAX = 900
 
 
-# Rooms whose tests start processes. They come first: a long file that is begun last keeps one worker busy alone.
-SLOW_ROOMS = ("interop", "faults", "pipeline", "spark", "streams", "node", "clients", "cli", "testing", "packaging")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    slow = [config.rootpath / "tests" / room for room in SLOW_ROOMS]
-    items.sort(key=lambda item: next((i for i, room in enumerate(slow) if room in item.path.parents), len(slow)))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("java") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(JAVA_SECONDS_MAX))

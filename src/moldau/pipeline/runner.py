@@ -163,6 +163,7 @@ class Run:
             log_path=settings.log_file or _log_file(settings),
             master=settings.master,
             conf=settings.conf,
+            checkpoints_are_local=settings.local_checkpoints is not None,
             program_directory=settings.program.resolve().parent,
         )
         os.environ[BOOTSTRAP_VARIABLE] = settings.options["kafka.bootstrap.servers"]

@@ -59,6 +59,7 @@ class SparkSettings:
     master: str = DEFAULT_MASTER
     conf: Mapping[str, str] = field(default_factory=dict)
     log_level: str = "warn"
+    checkpoints_are_local: bool = True
     # Where the program's own modules are, for its functions that run on workers.
     program_directory: Path | None = None
 
@@ -133,9 +134,9 @@ def start_spark(settings: SparkSettings) -> Any:
         # Spark would find the format by itself, but asks a Python process for it, which may come too late on a busy
         # machine; and it does not ask twice.
         register(session)
-        if settings.is_local:
+        if settings.is_local and settings.checkpoints_are_local:
             _write_checkpoints_quickly(session, settings)
-        else:
+        if not settings.is_local:
             _send_modules(session, settings)
         return session
     except PySparkRuntimeError as error:
@@ -150,9 +151,9 @@ def start_spark(settings: SparkSettings) -> Any:
 def _write_checkpoints_quickly(session: Any, settings: SparkSettings) -> None:
     """Spare every micro-batch some 50 milliseconds.
 
-    Of the two ways Spark has to write the files of a checkpoint, its first choice asks other programs about each file
-    (`stat`, `chmod`) unless Hadoop's native library is installed. The second one is as safe on a disk of this machine:
-    a file is written beside its place, and renamed.
+    Of the two ways Spark has to write the files of a checkpoint, its first choice starts a program (`readlink`) again
+    and again for each file unless Hadoop's native library is installed. The second one is as safe on a disk of this
+    machine: a file is written beside its place, and renamed.
     """
     if _CHECKPOINT_WRITER in settings.conf:
         return

@@ -218,11 +218,8 @@ class Faults:
         # Only where recovery looks, as in Kafka: in the last segment of a log, and not at all when the node has not
         # opened its logs since it stopped in good order.
         stopped_well = any(path.endswith(CLEAN_SHUTDOWN) for path in disk.paths())
-        last = {
-            path.rpartition("/")[0]: path
-            for path in disk.paths()
-            if path.endswith(".log") and "__cluster_metadata" not in path and not stopped_well
-        }
+        logs = [path for path in disk.paths() if path.endswith(".log") and "__cluster_metadata" not in path]
+        last = {} if stopped_well else {path.rpartition("/")[0]: path for path in logs}
         batches = [(path, header) for path in last.values() for header in _whole_batches(disk.read_bytes(path))]
         self.world.tell(f"{node.host} is killed" + (", and a bit of its logs flips" if batches else ""))
         if batches:
