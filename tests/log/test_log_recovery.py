@@ -122,6 +122,24 @@ def test_lost_and_damaged_indexes_are_made_again(ending: str, which: int, how: s
         assert found.offset == 3 * i
 
 
+@pytest.mark.parametrize("ending", [".index", ".timeindex"])
+def test_indexes_that_are_lost_while_the_log_is_open_are_made_again(ending: str) -> None:
+    world = filled(60, segment_bytes=4000, index_interval_bytes=200)
+    log = world.log
+
+    def look_everywhere() -> None:
+        for i in range(60):
+            assert batches(log.read(3 * i, 1).records)[0][0].base_offset == 3 * i
+            found = log.offset_for_timestamp(START_MS + i)
+            assert found is not None
+            assert found.offset == 3 * i
+
+    look_everywhere()
+    for name in world.names(ending)[:-2]:
+        world.disk.remove(world.path(name))
+    look_everywhere()
+
+
 def test_preallocated_indexes_with_blank_tails_are_read() -> None:
     """Apache's broker leaves them so when it is killed."""
     world = filled(40, segment_bytes=4000, index_interval_bytes=200)

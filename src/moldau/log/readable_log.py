@@ -154,13 +154,14 @@ class ReadableLog(ABC):
         i = bisect_right(self.segments, segment.base_offset, key=_base_offset_of)
         return self.segments[i] if i < len(self.segments) else None
 
-    def ensure_indexes(self, segment: Segment) -> None:
-        """Make sure the segment's index files can be used; they are made again when they cannot."""
+    def ensure_indexes(self, segment: Segment, *, again: bool = False) -> None:
+        """Make sure the segment's index files can be used; they are made again when they cannot. `again` when they
+        were found to be wrong."""
         if segment is not self._active and segment is not self._mapped:
             if self._mapped is not None:
                 self._mapped.unmap()
             self._mapped = segment
-        if segment.ensure_indexes(self.config.index_interval_bytes) and segment is not self._active:
+        if segment.ensure_indexes(self.config.index_interval_bytes, again=again) and segment is not self._active:
             segment.retire()
 
     # ---- reading
@@ -283,7 +284,7 @@ class ReadableLog(ABC):
         try:
             return segment.offset_index.position_before(offset - segment.base_offset)
         except CorruptIndex:
-            self.ensure_indexes(segment)
+            self.ensure_indexes(segment, again=True)
             return segment.offset_index.position_before(offset - segment.base_offset)
 
     def _end_of(self, segment: Segment, max_offset: int) -> tuple[int, int]:
@@ -362,11 +363,18 @@ class ReadableLog(ABC):
         try:
             return segment.largest_timestamp()
         except CorruptIndex:
-            self.ensure_indexes(segment)
+            self.ensure_indexes(segment, again=True)
             return segment.largest_timestamp()
 
     def _search(self, segment: Segment, timestamp: int) -> TimestampedOffset | None:
         self.ensure_indexes(segment)
+        try:
+            return self._search_by_index(segment, timestamp)
+        except CorruptIndex:
+            self.ensure_indexes(segment, again=True)
+            return self._search_by_index(segment, timestamp)
+
+    def _search_by_index(self, segment: Segment, timestamp: int) -> TimestampedOffset | None:
         relative = segment.time_index.offset_before(timestamp)
         relative = max(relative, self.log_start_offset - segment.base_offset)
         for _, batch in segment.scan(segment.offset_index.position_before(relative)):

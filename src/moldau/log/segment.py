@@ -44,6 +44,7 @@ class Segment:
         "_directory",
         "_disk",
         "_file",
+        "_indexes_checked",
         "_suffix",
         "_timestamps_known",
         "base_offset",
@@ -87,6 +88,8 @@ class Segment:
         # The largest timestamp and the last offset of the batch that has it. Of a segment found on disk they are
         # known for the part scanned at opening; the rest is looked up in the time index when first asked for.
         self._timestamps_known = fresh
+        # Whether the index files were found to fit; from then on only reading them can show that they do not.
+        self._indexes_checked = fresh
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
         # Timestamp of the first batch, from which time-based rolling counts; None while it was not looked at.
@@ -269,13 +272,17 @@ class Segment:
         self.time_index.check()
         self.resolve_timestamps()
 
-    def ensure_indexes(self, interval: int) -> bool:
-        """Make sure the index files can be used, making them again when they cannot; whether that was needed."""
+    def ensure_indexes(self, interval: int, *, again: bool = False) -> bool:
+        """Make sure the index files can be used, making them again when they cannot; whether that was needed. Once is
+        enough, unless reading them showed that something is wrong: then `again`."""
+        if self._indexes_checked and not again:
+            return False
         try:
             self.check_indexes()
         except CorruptIndex:
             self.rebuild_indexes(interval)
             return True
+        self._indexes_checked = True
         return False
 
     def rebuild_indexes(self, interval: int) -> None:
@@ -284,6 +291,7 @@ class Segment:
         for position, batch in self.scan():
             self.index_batch(batch, position, interval)
         self.write_indexes()
+        self._indexes_checked = True
 
     def _forget_indexes(self) -> None:
         self.offset_index.clear()
