@@ -7,7 +7,7 @@ Nothing here tunes either of them.
 
 from __future__ import annotations
 
-import importlib.util
+import os
 import shutil
 import socket
 import struct
@@ -310,16 +310,28 @@ BROKERS: dict[str, type[Broker]] = {broker.name: broker for broker in (KafkaBrok
 
 
 def moldau_program() -> str:
-    """The `moldau` command installed beside the Python that runs the benchmark."""
-    return str(Path(sys.executable).parent / "moldau")
+    """The `moldau` command to measure: the one that MOLDAU_PROGRAM names, else that beside this Python."""
+    return os.environ.get("MOLDAU_PROGRAM") or str(Path(sys.executable).parent / "moldau")
+
+
+def moldau_build() -> str:
+    """Whether that one has its hot path compiled."""
+    return "compiled" if _package().suffix == ".so" else "not compiled"
 
 
 def compile_moldau() -> None:
     """Write the bytecode that installing a wheel would have written, so a start from a checkout costs the same."""
-    package = importlib.util.find_spec("moldau")
-    assert package is not None
-    assert package.origin is not None
-    subprocess.run([sys.executable, "-m", "compileall", "-q", str(Path(package.origin).parent)], check=True)
+    subprocess.run([_python(), "-m", "compileall", "-q", str(_package().parent)], check=True)
+
+
+def _package() -> Path:
+    """The file of one of its modules that may be compiled."""
+    code = "import moldau.ports; print(moldau.ports.__file__)"
+    return Path(subprocess.run([_python(), "-c", code], capture_output=True, text=True, check=True).stdout.strip())
+
+
+def _python() -> str:
+    return str(Path(moldau_program()).parent / "python")
 
 
 def java_tool(class_name: str, log4j: Path) -> list[str]:

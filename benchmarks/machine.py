@@ -18,6 +18,8 @@ from typing import Any
 import confluent_kafka
 from codegen import kafka_jars
 
+from benchmarks.brokers import moldau_build
+
 PROCESSES_BYTES = 200 << 20
 HUGE_PAGE_BYTES = 2 << 20
 
@@ -36,6 +38,7 @@ def facts() -> dict[str, Any]:
 def versions() -> dict[str, str]:
     return {
         "moldau": metadata.version("moldau"),
+        "build": moldau_build(),
         "kafka": kafka_jars.KAFKA_VERSION,
         "confluent-kafka": str(confluent_kafka.version()),
         "librdkafka": str(confluent_kafka.libversion()[0]),

@@ -99,7 +99,8 @@ def markdown(results: Results, record: dict[str, Any]) -> str:
     lines = [
         "# Moldau and Apache Kafka, side by side",
         "",
-        f"{record['date'][:10]}: Moldau {versions['moldau']} ({record['commit']}), Apache Kafka {versions['kafka']}; "
+        f"{record['date'][:10]}: Moldau {versions['moldau']} ({record['commit']}, {versions['build']}), "
+        f"Apache Kafka {versions['kafka']}; "
         f"{facts['cores']} cores ({facts['processor']}), {facts['memory_gb']} GB, Linux {facts['kernel']}, "
         f"Python {facts['python']}, Java {facts['java']}, librdkafka {versions['librdkafka']}; "
         f"medians of {record['settings']['rounds']} rounds. How it is measured: [README](README.md). "

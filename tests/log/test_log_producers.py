@@ -369,7 +369,16 @@ entries = st.builds(
 
 
 def flat(entry: ProducerEntry) -> tuple[object, ...]:
-    return tuple(getattr(entry, name) for name in ProducerEntry.__slots__)
+    return (
+        entry.producer_id,
+        entry.epoch,
+        entry.coordinator_epoch,
+        entry.last_timestamp,
+        entry.transaction_start,
+        entry.batches,
+        entry.next_sequence,
+        entry.from_snapshot,
+    )
 
 
 @settings(max_examples=100, deadline=None)

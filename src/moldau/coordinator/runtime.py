@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -86,21 +85,31 @@ class _State(Enum):
     CLOSED = "closed"
 
 
-@dataclass(slots=True, eq=False)
 class ShardHost(Generic[S]):
     """One shard and the partition its records go to."""
 
-    index: int
-    partition: Partition
-    timers: ShardTimers
-    # Carries out what the shard decides on its own, when a timer fires or the cluster changes.
-    perform: Callable[[Callable[[], Decision[Any]]], None]
-    # For what takes long: a shard may hold a million offsets.
-    background: Background
-    state: _State = _State.LOADING
-    shard: S = field(init=False)
-    # Offset after the last record written; state up to there may be read only when it is committed.
-    written_to: int = 0
+    __slots__ = ("background", "index", "partition", "perform", "shard", "state", "timers", "written_to")
+
+    shard: S
+
+    def __init__(
+        self,
+        index: int,
+        partition: Partition,
+        timers: ShardTimers,
+        perform: Callable[[Callable[[], Decision[Any]]], None],
+        background: Background,
+    ) -> None:
+        self.index = index
+        self.partition = partition
+        self.timers = timers
+        # Carries out what the shard decides on its own, when a timer fires or the cluster changes.
+        self.perform = perform
+        # For what takes long: a shard may hold a million offsets.
+        self.background = background
+        self.state = _State.LOADING
+        # Offset after the last record written; state up to there may be read only when it is committed.
+        self.written_to = 0
 
     @property
     def is_active(self) -> bool:
