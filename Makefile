@@ -6,8 +6,7 @@ NATIVE := .native
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 UV := $(BIN)/uv pip install -q --python $(BIN)/python --require-hashes
 # The tests of what is compiled, and of what calls it.
-NATIVE_ROOMS := broker client compaction controller coordinator fuzz log log_manager metadata node protocol quorum \
-	records replication share simulation
+NATIVE_ROOMS := broker compaction coordinator fuzz log log_manager node records replication simulation
 CONFORMANCE ?= ../shared/conformance
 
 .PHONY: help setup run demo test proofs seeds check format native native-test bench conformance programs lock generate wheel clean
@@ -40,7 +39,7 @@ $(VENV)/.spark: requirements/spark.lock requirements/spark-build.lock $(VENV)/.d
 # The wheel as users install it, in an environment of its own, its hot path compiled. (Never beside the sources:
 # Python would load what is compiled in place of what somebody edits.)
 $(NATIVE)/.installed: $(VENV)/.dev hatch_build.py pyproject.toml $(shell find src -name '*.py')
-	@cc --version > /dev/null 2>&1 || { echo "a C compiler (cc) is needed to compile the hot path; Moldau runs without, a third slower in small requests"; exit 1; }
+	@cc --version > /dev/null 2>&1 || { echo "a C compiler (cc) is needed to compile the hot path; Moldau runs without, small requests cost more CPU then"; exit 1; }
 	@echo "compiling the hot path into $(NATIVE), about a minute and a half ..."
 	@rm -rf build/native dist/native
 	@MOLDAU_NATIVE=1 $(BIN)/python -m build --no-isolation --wheel -o dist/native . > /dev/null

@@ -20,6 +20,7 @@ def values_of(stage: Stage, topic: str) -> list[str]:
 
 
 @pytest.mark.long
+@pytest.mark.longest
 def test_a_failing_query_is_started_again_and_counts_everything_once(
     stage: Stage, new_topic: Callable[..., str]
 ) -> None:

@@ -17,6 +17,7 @@ from tests.pipeline.world import consume, produce
 
 pytestmark = [
     pytest.mark.long,
+    pytest.mark.longest,
     pytest.mark.timeout(600),
     pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17"),
 ]

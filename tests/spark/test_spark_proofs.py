@@ -26,6 +26,7 @@ def test_a_pipeline_survives_what_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.longest
 @needs_java
 @pytest.mark.slow
 def test_a_spark_cluster_survives_the_loss_of_a_worker(tmp_path: Path) -> None:

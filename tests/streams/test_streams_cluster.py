@@ -51,6 +51,7 @@ def run(spark: Any, servers: str, checkpoints: Path, prefix: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.longest
 def test_the_same_on_a_cluster_and_in_the_driver(
     spark: Any, moldau_cluster: Cluster, start: Callable[..., Any], new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
