@@ -178,27 +178,3 @@ def test_what_is_read_to_be_sent_is_cut_where_it_is_read(
             assert bytes(sent.records) == bytes(plain.records)
             assert (sent.size, sent.next_offset) == (plain.size, plain.next_offset)
             offset = sent.next_offset
-
-
-@pytest.mark.parametrize("how", ["appended", "cut and appended", "rolled", "reopened"])
-def test_what_is_kept_of_the_latest_batch_is_what_the_file_has(how: str) -> None:
-    world = World(segment_bytes=600)
-    for _ in range(3):
-        world.append(2)
-    log = world.log
-    if how == "cut and appended":
-        log.truncate_to(4)
-        world.append(1, epoch=1)
-    elif how == "rolled":
-        while len(log.segments) < 2:
-            world.append(2)
-    elif how == "reopened":
-        log = world.reopen()
-    end = log.log_end_offset
-    newest = max(offset for offset in range(end) if log.read(offset, 1).next_offset == end)
-    for start in range(newest + 1):
-        found = log.read(start, 1 << 20)
-        segment = next(each for each in log.segments if each.base_offset == found.segment_base_offset)
-        written = segment.file.read(found.position, found.size)
-        assert b"".join(found.buffers) == written
-    assert log.read(newest, 1).records == log.read(newest, 1 << 20).records

@@ -32,7 +32,7 @@ from moldau.log.producer_state import (
     ProducerState,
     VerificationGuard,
 )
-from moldau.log.readable_log import KEPT_BYTES_MAX, ReadableLog
+from moldau.log.readable_log import ReadableLog
 from moldau.log.repetitions import remember_more
 from moldau.log.segment import Segment
 from moldau.log.transaction_index import AbortedTransaction
@@ -300,9 +300,8 @@ class PartitionLog(ReadableLog):
             position = segment.size
         if leader_epoch != self._epoch:
             self._begin_epoch(leader_epoch)
-        batch = (_pack_leader_fields(first_offset, length, leader_epoch), records[LEADER_FIELDS_SIZE:])
         try:
-            self._file.append(batch)
+            self._file.append((_pack_leader_fields(first_offset, length, leader_epoch), records[LEADER_FIELDS_SIZE:]))
         except OSError as error:
             raise self.disk_failed(error) from error
         if timestamp > segment.max_timestamp:
@@ -314,7 +313,6 @@ class PartitionLog(ReadableLog):
         segment.size = position + size
         self._appended_at = first_offset
         self._append_position = position
-        self._appended = b"".join(batch) if size <= KEPT_BYTES_MAX else None
         self.log_end_offset = last_offset + 1
         if producer_id >= 0:
             assert producers is not None
@@ -368,7 +366,6 @@ class PartitionLog(ReadableLog):
         segment.size = position + size
         self._appended_at = header.base_offset
         self._append_position = position
-        self._appended = None
         self.log_end_offset = last_offset + 1
         if last_offset >= self._flush_at:
             self._flusher.appended()

@@ -29,8 +29,6 @@ T = TypeVar("T")
 _base_offset_of = attrgetter("base_offset")
 # Positions of so many recently read offsets are remembered for readers that go on where they stopped.
 _REMEMBERED_POSITIONS = 64
-# A latest batch of up to this size is kept at hand for those who wait for it.
-KEPT_BYTES_MAX = 2 << 10
 # From this size on it pays to find out first where the last whole batch ends, and only then to read.
 CUT_FIRST_BYTES = 256 << 10
 
@@ -65,7 +63,6 @@ class ReadableLog(ABC):
     __slots__ = (
         "_active",
         "_append_position",
-        "_appended",
         "_appended_at",
         "_failed",
         "_mapped",
@@ -108,8 +105,6 @@ class ReadableLog(ABC):
         # Where the latest append began, for readers that wait at the end of the log.
         self._appended_at = -1
         self._append_position = 0
-        # The batch itself, if it is small: they all want it at once, and need not read the file for it.
-        self._appended: bytes | None = None
         self._positions: dict[int, tuple[Segment, int]] = {}
         # The one older segment whose index is mapped: readers of old records stay in one for long.
         self._mapped: Segment | None = None
@@ -202,11 +197,6 @@ class ReadableLog(ABC):
             raise self.disk_failed(error) from error
 
     def _read(self, offset: int, max_bytes: int, max_offset: int, min_one_message: bool, to_send: bool) -> FetchData:
-        if offset == self._appended_at and max_offset == self.log_end_offset:
-            batch, active, start = self._appended, self._active, self._append_position
-            if batch is not None and len(batch) <= max_bytes and start + len(batch) == active.size:
-                self._remember(max_offset, active, active.size)
-                return FetchData([batch], len(batch), max_offset, active.base_offset, start)
         known = self._positions.get(offset)
         if known is not None:
             segment, start = known
