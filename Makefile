@@ -9,7 +9,7 @@ UV := $(BIN)/uv pip install -q --python $(BIN)/python --require-hashes
 NATIVE_ROOMS := broker compaction coordinator fuzz log log_manager node records replication simulation
 CONFORMANCE ?= ../shared/conformance
 
-.PHONY: help setup run demo test proofs seeds check format native native-test bench conformance programs lock generate wheel clean
+.PHONY: help setup run demo test proofs seeds check format native native-test native-seeds bench conformance programs lock generate wheel clean
 
 help:  ## show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -71,8 +71,11 @@ native-test: $(NATIVE)/.installed  ## the broker's tests again, on the compiled 
 	MOLDAU_COMPILED=1 PYTHONPATH=$$(ls -d $(CURDIR)/$(NATIVE)/lib/python*/site-packages) \
 		$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" $(addprefix tests/,$(NATIVE_ROOMS)) $(ARGS)
 
-seeds: $(VENV)/.dev  ## a thousand simulated clusters under faults, each checked after every event (compiled, if it is)
-	$$(ls $(NATIVE)/bin/moldau 2> /dev/null || echo $(BIN)/moldau) simulate --seeds 1000 --quiet
+seeds: $(VENV)/.dev  ## a thousand simulated clusters under faults, each checked after every event
+	$(BIN)/moldau simulate --seeds 1000 --quiet
+
+native-seeds: $(NATIVE)/.installed  ## the same on the compiled build
+	$(NATIVE)/bin/moldau simulate --seeds 1000 --quiet
 
 check: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(BIN)/ruff format --check .
@@ -85,8 +88,8 @@ format: $(VENV)/.dev  ## format and mend what can be mended by itself
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.dev  ## the same work on Moldau, as users install it, and on Apache Kafka, side by side
-	@$(MAKE) --no-print-directory native || echo "so Moldau is measured as it is without"
-	MOLDAU_PROGRAM=$$(ls $(CURDIR)/$(NATIVE)/bin/moldau 2> /dev/null) $(BIN)/python -m benchmarks $(ARGS)
+	@if $(MAKE) --no-print-directory native; then export MOLDAU_PROGRAM=$(CURDIR)/$(NATIVE)/bin/moldau; \
+	else echo "so Moldau is measured as it is without"; fi; $(BIN)/python -m benchmarks $(ARGS)
 
 conformance: $(VENV)/.dev  ## Apache Kafka's own published tests against this broker (ARGS="--suite smoke")
 	@test -d $(CONFORMANCE) || { echo "the conformance harness is not at $(CONFORMANCE); set CONFORMANCE=<directory>"; exit 1; }
@@ -111,4 +114,4 @@ wheel: $(VENV)/.dev  ## build the wheel into dist/
 	$(BIN)/python -m build --no-isolation --wheel -o dist .
 
 clean:  ## remove everything that was made
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(NATIVE) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

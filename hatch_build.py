@@ -43,13 +43,13 @@ class NativeHook(BuildHookInterface[Any]):
         if version == "editable" or os.environ.get(VARIABLE) != "1":
             return
         built = Path(self.root, "build", "native")
-        for library in compile_modules(Path(self.root), built):
+        for library in compile_modules(built):
             build_data["force_include"][str(library)] = str(library.relative_to(built / "lib"))
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 
 
-def compile_modules(root: Path, built: Path) -> list[Path]:
+def compile_modules(built: Path) -> list[Path]:
     """The libraries that take the place of the modules, made with the C compiler of this machine."""
     # Only who compiles needs these.
     from mypyc.build import mypycify
@@ -59,21 +59,17 @@ def compile_modules(root: Path, built: Path) -> list[Path]:
     modules = [
         str(Path("src/moldau", room, f"{name}.py")) for room, names in COMPILED.items() for name in names.split()
     ]
-    before = Path.cwd()
-    os.chdir(root)  # mypyc names the modules by their paths from here
-    try:
-        extensions = mypycify(
-            ["--config-file=pyproject.toml", *modules],
-            opt_level="2",
-            debug_level="0",
-            multi_file=True,
-            target_dir=str(built / "c"),
-        )
-        command = build_ext(Distribution({"ext_modules": extensions, "package_dir": {"": "src"}}))
-        command.build_lib = str(built / "lib")
-        command.build_temp = str(built / "objects")
-        command.ensure_finalized()
-        command.run()
-        return [Path(library) for library in command.get_outputs()]
-    finally:
-        os.chdir(before)
+    # Build backends run in the root of the project, and mypyc names the modules by their paths from there.
+    extensions = mypycify(
+        ["--config-file=pyproject.toml", *modules],
+        opt_level="2",
+        debug_level="0",
+        multi_file=True,
+        target_dir=str(built / "c"),
+    )
+    command = build_ext(Distribution({"ext_modules": extensions, "package_dir": {"": "src"}}))
+    command.build_lib = str(built / "lib")
+    command.build_temp = str(built / "objects")
+    command.ensure_finalized()
+    command.run()
+    return [Path(library) for library in command.get_outputs()]

@@ -33,8 +33,6 @@ from moldau.replication.partition import Partition
 
 log = logging.getLogger("moldau.replication")
 
-# Two ways to a leader, so that a new request need not wait behind one that was given up.
-LANES = ("replica-0", "replica-1")
 FETCH_VERSION = 17
 LIST_OFFSETS_VERSION = 7
 LATEST, EARLIEST = -1, -2
@@ -66,19 +64,6 @@ class _Followed:
         self.resting = False
 
 
-class _Limits:
-    """How much is asked for at once, under one state of the settings (which never changes itself)."""
-
-    __slots__ = ("bytes_max", "bytes_min", "config", "partition_bytes_max", "wait_ms_max")
-
-    def __init__(self, config: NodeConfig) -> None:
-        self.config = config
-        self.wait_ms_max = config.integer("replica.fetch.wait.max.ms")
-        self.bytes_min = config.integer("replica.fetch.min.bytes")
-        self.bytes_max = config.integer("replica.fetch.response.max.bytes")
-        self.partition_bytes_max = config.integer("replica.fetch.max.bytes")
-
-
 class ReplicaFetchers:
     """Everything this node copies from others."""
 
@@ -103,17 +88,10 @@ class ReplicaFetchers:
         self.broker_epoch = broker_epoch
         self.address_of = address_of
         self.closed = False
-        self._limits: _Limits | None = None
         # Brokers that cannot be reached, and since when.
         self.lost_since: dict[int, int] = {}
         self._leaders: dict[int, _LeaderFetcher] = {}
         self._leader_of: dict[Key, int] = {}
-
-    def limits(self) -> _Limits:
-        config, limits = self.config(), self._limits
-        if limits is None or limits.config is not config:
-            limits = self._limits = _Limits(config)
-        return limits
 
     def follow(self, partition: Partition) -> None:
         """Copy this partition from its leader, whoever that was before."""
@@ -265,7 +243,7 @@ class _LeaderFetcher:
             lambda answer: self._answered(answer, conversation),
             timeout_ms=request.max_wait_ms + ANSWER_MS_MAX,
             # An abandoned request may still be waited on by the leader: the next one goes another way.
-            lane=LANES[conversation % 2],
+            lane=f"replica-{conversation % 2}",
         )
 
     def _open_some(self) -> bool:
@@ -297,7 +275,8 @@ class _LeaderFetcher:
 
     def _request(self) -> FetchRequest | None:
         home = self._home
-        limits = home.limits()
+        config = home.config()
+        max_bytes = config.integer("replica.fetch.max.bytes")
         full = self._session_epoch == 0
         topics: dict[bytes, list[FetchPartition]] = {}
         # Not a walk over everything that is followed: that may be thousands, and the news one.
@@ -306,7 +285,7 @@ class _LeaderFetcher:
             followed = self._followed[key]
             if followed.resting:
                 continue
-            asked = self._ask_for(key, followed, limits.partition_bytes_max)
+            asked = self._ask_for(key, followed, max_bytes)
             if asked is not None:
                 topics.setdefault(key[0], []).append(asked)
         self._news.clear()
@@ -317,14 +296,14 @@ class _LeaderFetcher:
             for topic_id, index in self._forgotten:
                 gone.setdefault(topic_id, []).append(index)
         self._forgotten.clear()
-        max_wait_ms = limits.wait_ms_max
+        max_wait_ms = config.integer("replica.fetch.wait.max.ms")
         if self._held_back:
             max_wait_ms = min(max_wait_ms, max(home.throttle.wait_ms(), 1))
         return FetchRequest(
             replica_state=ReplicaState(replica_id=home.node_id, replica_epoch=home.broker_epoch()),
             max_wait_ms=max_wait_ms,
-            min_bytes=limits.bytes_min,
-            max_bytes=limits.bytes_max,
+            min_bytes=config.integer("replica.fetch.min.bytes"),
+            max_bytes=config.integer("replica.fetch.response.max.bytes"),
             session_id=self._session_id,
             session_epoch=self._session_epoch,
             topics=[FetchTopic(topic_id=topic_id, partitions=asked) for topic_id, asked in topics.items()],

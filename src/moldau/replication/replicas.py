@@ -38,9 +38,6 @@ class Replication:
         """Before the first image is applied to `table`."""
         self._config = config
         self._image = image
-        # Addresses of other brokers, under one image and one state of the settings.
-        self._addresses: dict[int, Address | None] = {}
-        self._addresses_of: tuple[ClusterImage, NodeConfig] | None = None
         self.throttles = ReplicationThrottles(clock, config)
         self.in_sync = InSyncSets(node_id, clock, ask_controller, broker_epoch, image, self.throttles.leader)
         self.fetchers = ReplicaFetchers(
@@ -54,17 +51,9 @@ class Replication:
         self.in_sync.watch(lambda: table, lambda: config().integer("replica.lag.time.max.ms"))
 
     def _address_of(self, broker_id: int) -> Address | None:
-        image, config, known = self._image(), self._config(), self._addresses_of
-        if known is None or known[0] is not image or known[1] is not config:
-            self._addresses_of = image, config
-            self._addresses.clear()
-        elif broker_id in self._addresses:
-            return self._addresses[broker_id]
-        broker = image.brokers.get(broker_id)
-        endpoint = None if broker is None else broker.listeners.get(config.inter_broker_listener)
-        address = None if endpoint is None else Address(endpoint.host, endpoint.port)
-        self._addresses[broker_id] = address
-        return address
+        broker = self._image().brokers.get(broker_id)
+        endpoint = None if broker is None else broker.listeners.get(self._config().inter_broker_listener)
+        return None if endpoint is None else Address(endpoint.host, endpoint.port)
 
     def lost_since(self, broker_id: int) -> int | None:
         """Since when (monotonic) another broker, from which this one copies, cannot be reached; None if it can."""
