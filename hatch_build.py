@@ -32,7 +32,7 @@ COMPILED = {
     "coordinator/group": "offset_commits offset_records offset_store",
     "broker": "broker context coordinators fetch fetch_answer fetch_session group_offsets produce request_metrics "
     "router",
-    "node": "buffers connection peers",
+    "node": "buffers clock connection disk peers",
 }
 
 

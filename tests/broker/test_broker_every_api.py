@@ -167,11 +167,12 @@ def test_families_are_loaded_once_and_whole(node: SimulatedNode) -> None:
 
 def test_requests_are_counted(node: SimulatedNode) -> None:
     metrics = node.broker.metrics
-    before = metrics.count.get(ApiKey.DESCRIBE_CLUSTER, 0)
+    before = metrics.by_api[ApiKey.DESCRIBE_CLUSTER].count if ApiKey.DESCRIBE_CLUSTER in metrics.by_api else 0
     node.client.send(DescribeClusterRequest(), 0)
     node.client.send(DescribeClusterRequest(endpoint_type=2), 1)
-    assert metrics.count[ApiKey.DESCRIBE_CLUSTER] == before + 2
-    assert sum(metrics.latency_us_buckets[ApiKey.DESCRIBE_CLUSTER]) == before + 2
+    figures = metrics.by_api[ApiKey.DESCRIBE_CLUSTER]
+    assert figures.count == before + 2
+    assert sum(figures.latency_us_buckets) == before + 2
     assert metrics.errors == {ErrorCode.MISMATCHED_ENDPOINT_TYPE: 1}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from moldau.broker.auto_creation import TopicAutoCreator
 from moldau.broker.context import ANONYMOUS, ClientConnection
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from moldau.coordinator.group.shard import GroupShard
     from moldau.coordinator.runtime import CoordinatorRuntime
 
-log = logging.getLogger("moldau.broker")
+log: Final = logging.getLogger("moldau.broker")
 
 
 class Broker:

@@ -6,9 +6,9 @@ Only facts; deciding what a caller may do is `moldau.broker.authorization`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-ANONYMOUS = "User:ANONYMOUS"
+ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 @dataclass(slots=True, eq=False)
@@ -31,15 +31,19 @@ class ClientConnection:
     remembered: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
 class Caller:
     """One request's circumstances, handed to its handler."""
 
-    connection: ClientConnection
-    api_key: int
-    api_version: int
-    correlation_id: int
-    client_id: str | None
+    __slots__ = ("api_key", "api_version", "client_id", "connection", "correlation_id")
+
+    def __init__(
+        self, connection: ClientConnection, api_key: int, api_version: int, correlation_id: int, client_id: str | None
+    ) -> None:
+        self.connection = connection
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
 
     @property
     def principal(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from moldau.broker.authorization import Operation, ResourceKind
 from moldau.broker.context import Caller, ClientConnection
@@ -27,18 +27,18 @@ from moldau.replication.partition import LOOK_AGAIN, Partition
 if TYPE_CHECKING:
     from moldau.log.partition_log import PartitionLog
 
-log = logging.getLogger("moldau.broker")
+log: Final = logging.getLogger("moldau.broker")
 
-READ_COMMITTED = 1
+READ_COMMITTED: Final = 1
 # The largest answer, whatever was asked for: it is in memory until it is sent, and memory that is used again is far
 # cheaper than fresh memory. A batch larger than this is still given, alone.
-ANSWER_MAX_BYTES = 32 << 20
+ANSWER_MAX_BYTES: Final = 32 << 20
 # The same while memory is scarce.
-SCARCE_MAX_BYTES = 256 << 10
-_TOPIC_IDS_SINCE = 13
-_REPLICA_STATE_SINCE = 15
-_RACKS_SINCE = 11
-_WAITING = "fetch"
+SCARCE_MAX_BYTES: Final = 256 << 10
+_TOPIC_IDS_SINCE: Final = 13
+_REPLICA_STATE_SINCE: Final = 15
+_RACKS_SINCE: Final = 11
+_WAITING: Final = "fetch"
 
 
 class FetchHandler:

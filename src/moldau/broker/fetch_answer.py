@@ -6,6 +6,7 @@ Decides only how an answer looks in each version. What is in it was decided by `
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 from moldau.broker.context import Caller
 from moldau.broker.fetch_session import FetchContext, FetchPartition
@@ -17,19 +18,19 @@ from moldau.protocol.errors import ErrorCode
 from moldau.protocol.wire import Writer, put_uvarint
 from moldau.replication.partition import Partition
 
-_I32 = Struct(">i")
-_HEAD = Struct(">ihi")  # throttle time, error, session id
-_PARTITION = Struct(">ihqqq")  # index, error, high watermark, last stable offset, log start offset
-_DIVERGING = Struct(">iqx")  # epoch, end offset, no tags
-_LEADER = Struct(">iix")  # id, epoch, no tags
+_I32: Final = Struct(">i")
+_HEAD: Final = Struct(">ihi")  # throttle time, error, session id
+_PARTITION: Final = Struct(">ihqqq")  # index, error, high watermark, last stable offset, log start offset
+_DIVERGING: Final = Struct(">iqx")  # epoch, end offset, no tags
+_LEADER: Final = Struct(">iix")  # id, epoch, no tags
 # Size, correlation id, no tags, then _HEAD, a topic with its id, and one partition up to the size of its records.
-_ONE_PARTITION = Struct(">iix" + "ihi" + "B16sB" + "ihqqq" + "Bi")
-_NO_TAGS = b"\0\0\0"  # of the partition, of the topic, of the answer
+_ONE_PARTITION: Final = Struct(">iix" + "ihi" + "B16sB" + "ihqqq" + "Bi")
+_NO_TAGS: Final = b"\0\0\0"  # of the partition, of the topic, of the answer
 # Older clients would not look for another replica when a disk fails.
-_STORAGE_ERROR_SINCE = 6
-_TOPIC_IDS_SINCE = 13
-_LEADERS_SINCE = 16
-_LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_STORAGE_ERROR_SINCE: Final = 6
+_TOPIC_IDS_SINCE: Final = 13
+_LEADERS_SINCE: Final = 16
+_LEADER_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class PartitionRead:

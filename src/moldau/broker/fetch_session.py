@@ -7,16 +7,17 @@ which session gives way when the cache is full.
 from __future__ import annotations
 
 from random import Random
+from typing import Final
 
 from moldau.ports import Clock
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.generated.wire.fetch_request import FetchRequest
 
-FINAL_EPOCH = -1
-INITIAL_EPOCH = 0
-MAX_EPOCH = 2**31 - 1
+FINAL_EPOCH: Final = -1
+INITIAL_EPOCH: Final = 0
+MAX_EPOCH: Final = 2**31 - 1
 # A session may be pushed out by a newcomer once it was idle this long.
-EVICTION_IDLE_MS = 120_000
+EVICTION_IDLE_MS: Final = 120_000
 
 TopicKey = bytes  # the topic's name, or its id from version 13 on
 

@@ -7,7 +7,7 @@ Everything about the group is the coordinator's business.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from moldau.broker.authorization import Operation, ResourceKind
 from moldau.broker.context import Caller
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from moldau.coordinator.runtime import CoordinatorRuntime
 
 # From these versions on: topics by id; several groups at once; one error for a whole group.
-_TOPIC_IDS = 10
-_SEVERAL_GROUPS = 8
-_GROUP_ERROR = 2
+_TOPIC_IDS: Final = 10
+_SEVERAL_GROUPS: Final = 8
+_GROUP_ERROR: Final = 2
 
 
 class GroupOffsetHandlers:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from moldau.broker.authorization import Guard, Operation, ResourceKind
 from moldau.broker.context import Caller
@@ -29,20 +29,25 @@ if TYPE_CHECKING:
     from moldau.broker.transaction_gate import TransactionGate, Verdict
     from moldau.log.producer_state import VerificationGuard
 
-log = logging.getLogger("moldau.broker")
+log: Final = logging.getLogger("moldau.broker")
 
-_I16 = Struct(">h")
-_I32 = Struct(">i")
-_ACKS_TIMEOUT = Struct(">hi")
-_OK_V3 = Struct(">ihqq")
-_OK_V5 = Struct(">ihqqq")
-_ADMIN_CLIENT = "__admin_client"
-_ZSTD_SINCE = 7
-_ZSTD = 4
+_I16: Final = Struct(">h")
+_I32: Final = Struct(">i")
+_ACKS_TIMEOUT: Final = Struct(">hi")
+_OK_V3: Final = Struct(">ihqq")
+_OK_V5: Final = Struct(">ihqqq")
+# An answer about one partition, before and after the topic: length, correlation id, no tags, one topic, length of its
+# name; one partition, what `_OK_V5` says of it, and nothing else to tell.
+_ONE_BY_NAME: Final = Struct(">iixBB")
+_ONE_BY_ID: Final = Struct(">iixB")
+_ONE_OK: Final = Struct(">BihqqqB8x")
+_ADMIN_CLIENT: Final = "__admin_client"
+_ZSTD_SINCE: Final = 7
+_ZSTD: Final = 4
 # Where a batch's codec is: the low bits of the second byte of its attributes.
-_CODEC_AT = 22
-_CODEC_MASK = 7
-_TRANSACTIONAL_BIT = 0x10
+_CODEC_AT: Final = 22
+_CODEC_MASK: Final = 7
+_TRANSACTIONAL_BIT: Final = 0x10
 
 
 class PartitionResult:
@@ -101,6 +106,8 @@ class ProduceHandler:
         transactional_id, position = _nullable_string(frame, position, flexible)
         if position + 6 > len(frame):
             raise ProtocolError("Produce: the request ends before acks")
+        acks: int
+        timeout_ms: int
         acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
         position += 6
         unpacking.begin(len(frame))
@@ -225,7 +232,7 @@ class _Request:
             for _ in range(partition_count):
                 if position + 4 > end:
                     raise ProtocolError("Produce: a partition reaches beyond the request")
-                (index,) = _I32.unpack_from(frame, position)
+                index: int = _I32.unpack_from(frame, position)[0]
                 records, position = _records(frame, position + 4, flexible)
                 if flexible:
                     position = _tags(frame, position)
@@ -444,8 +451,18 @@ def _encode_plain(topics: list[Topic], caller: Caller) -> bytearray:
     return out
 
 
-def _encode_flexible(topics: list[Topic], caller: Caller) -> bytearray:
+def _encode_flexible(topics: list[Topic], caller: Caller) -> bytes | bytearray:
     by_id = caller.api_version >= 13
+    if len(topics) == 1:
+        key, results = topics[0]
+        size = len(key)
+        if len(results) == 1 and size < 127:
+            r = results[0]
+            body = _ONE_OK.pack(2, r.index, 0, r.base_offset, r.append_time, r.log_start, 1)
+            size += len(body)
+            if by_id:
+                return _ONE_BY_ID.pack(size + 6, caller.correlation_id, 2) + key + body
+            return _ONE_BY_NAME.pack(size + 7, caller.correlation_id, 2, len(key) + 1) + key + body
     out = bytearray(b"\0\0\0\0")
     out += _I32.pack(caller.correlation_id)
     out += b"\0"
@@ -501,7 +518,7 @@ def _count(frame: memoryview, position: int, flexible: bool) -> tuple[int, int]:
     else:
         if position + 4 > len(frame):
             raise ProtocolError("Produce: the request ends inside a count")
-        (count,) = _I32.unpack_from(frame, position)
+        count = int(_I32.unpack_from(frame, position)[0])
         position += 4
     # An element takes at least six bytes, so a count cannot claim more than the frame could hold.
     if count < 0 or count * 6 > len(frame) - position:
@@ -523,7 +540,7 @@ def _nullable_string(frame: memoryview, position: int, flexible: bool) -> tuple[
     else:
         if position + 2 > len(frame):
             raise ProtocolError("Produce: the request ends inside a string")
-        (length,) = _I16.unpack_from(frame, position)
+        length = int(_I16.unpack_from(frame, position)[0])
         position += 2
     if length < 0:
         return None, position
@@ -540,7 +557,7 @@ def _records(frame: memoryview, position: int, flexible: bool) -> tuple[memoryvi
     else:
         if position + 4 > len(frame):
             raise ProtocolError("Produce: the request ends before the records")
-        (length,) = _I32.unpack_from(frame, position)
+        length = int(_I32.unpack_from(frame, position)[0])
         position += 4
     if length < 0:
         return None, position

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from struct import Struct
 from time import perf_counter_ns
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from moldau.broker.authorization import AUTHORIZATION, Guard
 from moldau.broker.context import Caller, ClientConnection
@@ -23,7 +23,7 @@ from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.frames import encode_response
 from moldau.protocol.wire import ProtocolError, Reader
 
-log = logging.getLogger("moldau.broker")
+log: Final = logging.getLogger("moldau.broker")
 
 Answer: TypeAlias = list[Buffer]
 
@@ -43,8 +43,8 @@ RawHandler: TypeAlias = Callable[[memoryview, int, Caller], Outcome]
 Family: TypeAlias = Callable[[], Mapping[ApiKey, Handler]]
 """Loads one module of handlers when the first of its APIs is asked for, so that a node starts at once."""
 
-_HEAD = Struct(">hhih")  # api key, api version, correlation id, length of the client id
-_NEVER_FLEXIBLE = 1 << 15
+_HEAD: Final = Struct(">hhih")  # api key, api version, correlation id, length of the client id
+_NEVER_FLEXIBLE: Final = 1 << 15
 
 
 @dataclass(slots=True)
@@ -115,6 +115,10 @@ class Router:
         size = len(frame)
         if size < 10:
             raise ProtocolError("a request shorter than its own header")
+        api_key: int
+        version: int
+        correlation_id: int
+        client_id_length: int
         api_key, version, correlation_id, client_id_length = _HEAD.unpack_from(frame)
         route = self.routes.get(api_key)
         if route is None or not route.min_version <= version <= route.max_version:

@@ -14,7 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from moldau.coordinator.decision import CoordinatorRecord, Decision, Transaction
 from moldau.coordinator.hashing import partition_for
@@ -32,23 +32,23 @@ from moldau.records.record import read_records
 from moldau.replication.partition import Partition
 from moldau.replication.partition_table import PartitionTable
 
-log = logging.getLogger("moldau.coordinator")
+log: Final = logging.getLogger("moldau.coordinator")
 
-LOAD_BYTES = 1 << 20
+LOAD_BYTES: Final = 1 << 20
 # Records replayed before others get their turn, a few milliseconds of work.
-LOAD_RECORDS = 500
+LOAD_RECORDS: Final = 500
 # How often answers are looked for that have waited too long.
-SWEEP_MS = 1000
-_ALL_REPLICAS = -1
+SWEEP_MS: Final = 1000
+_ALL_REPLICAS: Final = -1
 # Room that a batch's header and a record's own lengths need, when records are spread over batches.
-_RECORD_OVERHEAD = 32
-_BATCH_OVERHEAD = 128
+_RECORD_OVERHEAD: Final = 32
+_BATCH_OVERHEAD: Final = 128
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Shard")
 
 # What a client of a coordinator is told when its records could not be written: it looks for the coordinator again.
-_REFUSED = {
+_REFUSED: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -6,7 +6,7 @@ the topic asks for more than a look at the header. Nothing here changes the log.
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from moldau.log.config import LONG_MAX, LogConfig
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -33,17 +33,23 @@ from moldau.records.compression import Codec, CorruptRecords
 from moldau.records.record import unpack_body
 from moldau.records.validation import TimestampLimits, validate_records
 
-_LARGEST_CODEC = 4
-_CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+_LARGEST_CODEC: Final = 4
+_CODECS: Final = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
 # A batch that unpacks to more than this is an attack: no client builds one.
-_MAX_UNPACKED = 256 << 20
+_MAX_UNPACKED: Final = 256 << 20
 # All batches of one request together: this much whatever they claim, beyond it so many times their own size, and
 # never more than a node can spare the time for.
-_UNPACKED_BASE = 32 << 20
-_UNPACKED_RATIO = 100
-_UNPACKED_LIMIT = 512 << 20
+_UNPACKED_BASE: Final = 32 << 20
+_UNPACKED_RATIO: Final = 100
+_UNPACKED_LIMIT: Final = 512 << 20
 # The smallest message set entry any format ever had; anything shorter is not a message at all.
-_SMALLEST_ENTRY = 14
+_SMALLEST_ENTRY: Final = 14
 
 
 class UnpackBudget:
@@ -71,7 +77,7 @@ class UnpackBudget:
 
 
 # One for the thread that appends: there is one request at a time.
-unpacking = UnpackBudget()
+unpacking: Final = UnpackBudget()
 
 
 def single_batch(records: memoryview, name: str) -> memoryview:

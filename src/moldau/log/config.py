@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
+from typing import Final
 
-LONG_MAX = 2**63 - 1
+LONG_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from moldau.log.checkpoints import CheckpointError, parse_lines, render_lines
 from moldau.ports import Disk
 
-NO_EPOCH = -1
-NO_OFFSET = -1
+NO_EPOCH: Final = -1
+NO_OFFSET: Final = -1
 
 
 class LeaderEpochs:

@@ -7,12 +7,13 @@ batch begins. Not every batch has one; a reader walks on from there.
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 from moldau.log.errors import CorruptIndex
 from moldau.log.sparse_index import SparseIndex
 
 # A relative offset is an int32 in both indexes.
-MAX_RELATIVE_OFFSET = 2**31 - 1
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 
 
 class OffsetIndex(SparseIndex):

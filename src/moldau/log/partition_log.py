@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import NamedTuple
+from typing import Final
 
 from crc32c import crc32c
 
@@ -53,26 +53,36 @@ from moldau.records.batch import (
     BatchHeader,
 )
 
-_unpack_header = HEADER.unpack_from
-_pack_leader_fields = LEADER_FIELDS.pack
-_new_tuple = tuple.__new__
+_unpack_header: Final = HEADER.unpack_from
+_pack_leader_fields: Final = LEADER_FIELDS.pack
 
-NO_TIMESTAMP = -1
-_FORBIDDEN_BITS = CONTROL_BIT | LOG_APPEND_TIME_BIT
-_NO_EPOCH_LIMIT = 2**31 - 1
-_UNKNOWN_EPOCH = -2
+NO_TIMESTAMP: Final = -1
+_FORBIDDEN_BITS: Final = CONTROL_BIT | LOG_APPEND_TIME_BIT
+_NO_EPOCH_LIMIT: Final = 2**31 - 1
+_UNKNOWN_EPOCH: Final = -2
 
 
-class AppendInfo(NamedTuple):
+class AppendInfo:
     """Where a batch went. For a repeated batch: where it went the first time."""
 
-    first_offset: int
-    last_offset: int
-    records: int
-    # Set when the topic stamps records with the append time (or the batch is a repetition), -1 otherwise.
-    log_append_time: int
-    log_start_offset: int
-    duplicate: bool
+    __slots__ = ("duplicate", "first_offset", "last_offset", "log_append_time", "log_start_offset", "records")
+
+    def __init__(
+        self,
+        first_offset: int,
+        last_offset: int,
+        records: int,
+        log_append_time: int,
+        log_start_offset: int,
+        duplicate: bool,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.records = records
+        # Set when the topic stamps records with the append time (or the batch is a repetition), -1 otherwise.
+        self.log_append_time = log_append_time
+        self.log_start_offset = log_start_offset
+        self.duplicate = duplicate
 
 
 class PartitionLog(ReadableLog):
@@ -225,6 +235,17 @@ class PartitionLog(ReadableLog):
         """
         if len(records) < HEADER_SIZE:
             append_checks.single_batch(records, self.name)
+        base_offset: int
+        length: int
+        magic: int
+        crc: int
+        attributes: int
+        offset_delta: int
+        timestamp: int
+        producer_id: int
+        producer_epoch: int
+        sequence: int
+        count: int
         (
             base_offset,
             length,
@@ -321,8 +342,7 @@ class PartitionLog(ReadableLog):
             )
         if last_offset >= self._flush_at:
             self._flusher.appended()
-        # A named tuple's own constructor takes twice as long.
-        return _new_tuple(AppendInfo, (first_offset, last_offset, count, append_time, self.log_start_offset, False))
+        return AppendInfo(first_offset, last_offset, count, append_time, self.log_start_offset, False)
 
     def _repeated(self, batch: AppendedBatch) -> AppendInfo:
         return AppendInfo(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from moldau.log.markers import EndMarker, read_end_marker
 from moldau.ports import Buffer
@@ -20,13 +20,13 @@ from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader, add_sequence
 
 # The client may have this many requests under way, each of which it may repeat.
-BATCHES_REMEMBERED = 5
-NO_OFFSET = -1
-_MAX_PRODUCER_EPOCH = 32767
+BATCHES_REMEMBERED: Final = 5
+NO_OFFSET: Final = -1
+_MAX_PRODUCER_EPOCH: Final = 32767
 # From this transaction version on (KIP-890) the epoch is bumped with every transaction.
-_EPOCH_BUMP_VERSION = 2
+_EPOCH_BUMP_VERSION: Final = 2
 # How long after the transaction timeout an open transaction counts as left hanging.
-LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
+LATE_TRANSACTION_BUFFER_MS: Final = 5 * 60 * 1000
 
 
 class Origin(Enum):

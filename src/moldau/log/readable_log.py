@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from moldau.log.config import LogConfig
 from moldau.log.errors import CorruptIndex, LogDirFailure
@@ -26,11 +26,11 @@ from moldau.records.record import read_records
 
 T = TypeVar("T")
 
-_base_offset_of = attrgetter("base_offset")
+_base_offset_of: Final = attrgetter("base_offset")
 # Positions of so many recently read offsets are remembered for readers that go on where they stopped.
-_REMEMBERED_POSITIONS = 64
+_REMEMBERED_POSITIONS: Final = 64
 # From this size on it pays to find out first where the last whole batch ends, and only then to read.
-CUT_FIRST_BYTES = 256 << 10
+CUT_FIRST_BYTES: Final = 256 << 10
 
 
 class FetchData(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
+from typing import Final
 
 from moldau.log.errors import CorruptIndex
 from moldau.log.names import (
@@ -30,11 +31,11 @@ from moldau.records.batch import (
 )
 
 # Base offset, length, then (after epoch, magic, checksum and attributes) the last offset delta and the timestamps.
-_PLACE = Struct(">qi11xiqq")
-_unpack_place = _PLACE.unpack_from
-SCAN_CHUNK = 1 << 20
+_PLACE: Final = Struct(">qi11xiqq")
+_unpack_place: Final = _PLACE.unpack_from
+SCAN_CHUNK: Final = 1 << 20
 # Read this much more than the index interval when looking for a batch, so that one read usually finds it.
-_LOOK_BEYOND = 8192
+_LOOK_BEYOND: Final = 8192
 
 
 class Segment:

@@ -13,12 +13,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from struct import Struct
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from moldau.log.errors import CorruptIndex
 from moldau.ports import Buffer, Disk
 
-_NOT_LOOKED = -1
+_NOT_LOOKED: Final = -1
 
 
 class SparseIndex:

@@ -10,18 +10,20 @@ get no more than `LENT_BYTES_MAX`.
 
 from __future__ import annotations
 
+from typing import Final
+
 from moldau.protocol.wire import ProtocolError
 
-SCRATCH_BYTES = 1 << 20
+SCRATCH_BYTES: Final = 1 << 20
 # A frame that has begun gets this much at once, so that it need not grow step by step ...
-FIRST_ALLOCATION_BYTES = 1 << 20
+FIRST_ALLOCATION_BYTES: Final = 1 << 20
 # ... unless so much is lent already that somebody may be after our memory: then only what it fills.
-GENEROUS_UNTIL_BYTES = 64 << 20
-STINGY_ALLOCATION_BYTES = 4 << 10
+GENEROUS_UNTIL_BYTES: Final = 64 << 20
+STINGY_ALLOCATION_BYTES: Final = 4 << 10
 # Half-arrived requests of all connections; a connection that needs more is closed. Kafka's own limit for one request
 # (100 MiB) fits several times.
-LENT_BYTES_MAX = 1 << 30
-POOLED_BYTES_MAX = 16 << 20
+LENT_BYTES_MAX: Final = 1 << 30
+POOLED_BYTES_MAX: Final = 16 << 20
 
 
 class BufferPool:

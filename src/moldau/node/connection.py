@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from struct import Struct
 from time import monotonic
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from moldau.broker.router import LongPoll
 from moldau.node.buffers import BufferPool
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from moldau.node.listener import Listener, Service
     from moldau.node.unread import UnreadAnswers
 
-_LENGTH = Struct(">i")
+_LENGTH: Final = Struct(">i")
 # A request that is nothing but its header. (Written as a number where each frame is looked at.)
-REQUEST_BYTES_MIN = 8
+REQUEST_BYTES_MIN: Final = 8
 # Requests of one connection that may wait for their answers at the same time; clients pipeline five by default.
-REQUESTS_IN_FLIGHT_MAX = 64
+REQUESTS_IN_FLIGHT_MAX: Final = 64
 # Answers that are ready but behind one that is not; with more than this no further request is taken up.
-HELD_BYTES_MAX = 256 << 10
+HELD_BYTES_MAX: Final = 256 << 10
 # Answers the client has not read yet; beyond the high mark no further request of its own is taken up. A client that
 # reads never gets there: what the socket takes at once is not counted.
-WRITE_BUFFER_HIGH_BYTES = 256 << 10
-WRITE_BUFFER_LOW_BYTES = 64 << 10
+WRITE_BUFFER_HIGH_BYTES: Final = 256 << 10
+WRITE_BUFFER_LOW_BYTES: Final = 64 << 10
 # A client that pipelines thousands of requests gets others to wait this long, then it is their turn.
-TURN_SECONDS = 0.005
+TURN_SECONDS: Final = 0.005
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
@@ -181,7 +181,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Handle every whole frame in the scratch buffer; keep the beginning of the last, partial one."""
         start = 0
         while filled - start >= 4:
-            (size,) = _LENGTH.unpack_from(view, start)
+            size: int = _LENGTH.unpack_from(view, start)[0]
             if size < 8 or size > self._max_frame:
                 self._check_size(size)
             end = start + 4 + size
@@ -199,7 +199,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _begin_frame(self, head: memoryview, filled: int) -> None:
         if filled >= 4:
-            needed = 4 + _LENGTH.unpack_from(head, 0)[0]
+            size: int = _LENGTH.unpack_from(head, 0)[0]
+            needed = 4 + size
         else:
             needed = 4
         buffer = self._pool.begin(filled, needed)
@@ -215,7 +216,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         assert buffer is not None
         filled = self._frame_filled = self._frame_filled + nbytes
         if self._frame_end == 4 and filled == 4:
-            (size,) = _LENGTH.unpack_from(buffer, 0)
+            size: int = _LENGTH.unpack_from(buffer, 0)[0]
             if size < 8 or size > self._max_frame:
                 self._check_size(size)
             self._frame_end = 4 + size

@@ -103,16 +103,16 @@ class NodeMetrics:
         latency = HistogramMetricFamily(
             "moldau_request_seconds", "From a request's last byte to its answer, by API", labels=["api"]
         )
-        for api_key, buckets in requests.latency_us_buckets.items():
+        for api_key, figures in requests.by_api.items():
             name = API_TABLE[api_key].name
-            sizes.add_metric([name], requests.bytes_in[api_key])
+            sizes.add_metric([name], figures.bytes_in)
             total = 0
             rows: list[tuple[str, float]] = []
             for exponent in range(BUCKETS - 1):
-                total += buckets[exponent]
+                total += figures.latency_us_buckets[exponent]
                 rows.append((str((1 << exponent) / 1e6), total))
-            rows.append(("+Inf", requests.count[api_key]))
-            latency.add_metric([name], rows, requests.latency_us_sum[api_key] / 1e6)
+            rows.append(("+Inf", figures.count))
+            latency.add_metric([name], rows, figures.latency_us_sum / 1e6)
         yield sizes
         yield latency
         errors = CounterMetricFamily("moldau_request_errors", "Errors told to clients, by error", labels=["error"])

@@ -13,7 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from moldau.node.protection import UNPROTECTED
 from moldau.ports import Address, Unreachable
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from moldau.node.link_faults import LinkFaults
     from moldau.security.scram import Conversation
 
-log = logging.getLogger("moldau.network")
+log: Final = logging.getLogger("moldau.network")
 
-_LENGTH = Struct(">i")
-_CORRELATION = Struct(">i")
-CONNECT_SECONDS_MAX = 2.0
+_LENGTH: Final = Struct(">i")
+_CORRELATION: Final = Struct(">i")
+CONNECT_SECONDS_MAX: Final = 2.0
 # Between two attempts to connect, doubling; requests wait for the next attempt meanwhile.
-BACKOFF_SECONDS_FIRST = 0.01
-BACKOFF_SECONDS_MAX = 0.5
+BACKOFF_SECONDS_FIRST: Final = 0.01
+BACKOFF_SECONDS_MAX: Final = 0.5
 # An answer larger than this is not one.
-MAX_FRAME_BYTES = 256 << 20
-API_VERSIONS_VERSION = 4
+MAX_FRAME_BYTES: Final = 256 << 20
+API_VERSIONS_VERSION: Final = 4
 # Names a Unix socket over which a test breaks this node's links (link_faults.py); not set, there is no such thing.
-FAULTS_VARIABLE = "MOLDAU_TEST_FAULTS"
-HANDSHAKE_VERSION = 1
-AUTHENTICATE_VERSION = 2
+FAULTS_VARIABLE: Final = "MOLDAU_TEST_FAULTS"
+HANDSHAKE_VERSION: Final = 1
+AUTHENTICATE_VERSION: Final = 2
 # A login that expires is renewed when this share of its time is over.
-RENEW_AFTER_SHARE = 0.85
+RENEW_AFTER_SHARE: Final = 0.85
 
 
 class _Request:

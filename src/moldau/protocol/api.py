@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import cast
+from typing import Final, cast
 
 from moldau.protocol.generated.api_table import APIS, ApiKey
 from moldau.protocol.wire import WireMessage
@@ -16,7 +16,7 @@ from moldau.protocol.wire import WireMessage
 __all__ = ["API_TABLE", "ApiKey", "ApiSpec", "request_header_version", "response_header_version"]
 
 # librdkafka turns compression off unless Produce 0 is offered, although requests below version 3 are refused.
-PRODUCE_ADVERTISED_MIN_VERSION = 0
+PRODUCE_ADVERTISED_MIN_VERSION: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def message_class(package: str, module: str, name: str) -> type[WireMessage]:
 _loaded: dict[str, type[WireMessage]] = {}
 
 
-API_TABLE: dict[int, ApiSpec] = {
+API_TABLE: Final[dict[int, ApiSpec]] = {
     key: ApiSpec(ApiKey(key), name, module, low, high, unstable, flexible, frozenset(listeners))
     for key, (name, module, low, high, unstable, flexible, listeners) in APIS.items()
 }

@@ -9,25 +9,26 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as struct_error
+from typing import Final
 
 from moldau.ports import Buffer
 from moldau.protocol.api import API_TABLE, ApiKey, ApiSpec
 from moldau.protocol.wire import ProtocolError, Reader, WireMessage, Writer, skip_tags
 
 # Record batches at least this large are handed to the socket as they are, not copied into the response.
-SPLICE_FROM_BYTES = 4096
+SPLICE_FROM_BYTES: Final = 4096
 
-_LENGTH = Struct(">i")
-_REQUEST_HEAD = Struct(">hhih")  # key, version, correlation id, length of the client id
-_RESPONSE_HEAD = Struct(">ii")  # length of the frame, correlation id
-_CORRELATION = Struct(">i")
-_NEVER = 1 << 15
+_LENGTH: Final = Struct(">i")
+_REQUEST_HEAD: Final = Struct(">hhih")  # key, version, correlation id, length of the client id
+_RESPONSE_HEAD: Final = Struct(">ii")  # length of the frame, correlation id
+_CORRELATION: Final = Struct(">i")
+_NEVER: Final = 1 << 15
 
-_FLEXIBLE_FROM: dict[int, int] = {
+_FLEXIBLE_FROM: Final[dict[int, int]] = {
     key: _NEVER if spec.flexible_from is None else spec.flexible_from for key, spec in API_TABLE.items()
 }
 # The same for responses, where ApiVersions always has the oldest header.
-_FLEXIBLE_RESPONSE_FROM: dict[int, int] = {**_FLEXIBLE_FROM, ApiKey.API_VERSIONS.value: _NEVER}
+_FLEXIBLE_RESPONSE_FROM: Final[dict[int, int]] = {**_FLEXIBLE_FROM, ApiKey.API_VERSIONS.value: _NEVER}
 
 
 def parse_request_header(frame: memoryview) -> tuple[int, int, int, str | None, int]:

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import base64
 import binascii
+from typing import Final
 
-UUID_BYTES = 16
-ZERO_UUID = bytes(UUID_BYTES)
+UUID_BYTES: Final = 16
+ZERO_UUID: Final = bytes(UUID_BYTES)
 # Reserved by Kafka: the topic id of the metadata log, and what stands for a log directory that is not known.
-METADATA_TOPIC_ID = (1).to_bytes(UUID_BYTES, "big")
-MIGRATING_DIRECTORY = ZERO_UUID  # the replica's directory was never told
-UNASSIGNED_DIRECTORY = (1).to_bytes(UUID_BYTES, "big")  # the broker has yet to choose one
-LOST_DIRECTORY = (2).to_bytes(UUID_BYTES, "big")  # the directory is offline
+METADATA_TOPIC_ID: Final = (1).to_bytes(UUID_BYTES, "big")
+MIGRATING_DIRECTORY: Final = ZERO_UUID  # the replica's directory was never told
+UNASSIGNED_DIRECTORY: Final = (1).to_bytes(UUID_BYTES, "big")  # the broker has yet to choose one
+LOST_DIRECTORY: Final = (2).to_bytes(UUID_BYTES, "big")  # the directory is offline
 
-_TEXT_LENGTH = 22
+_TEXT_LENGTH: Final = 22
 
 
 def uuid_to_string(uuid: bytes) -> str:

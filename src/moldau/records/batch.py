@@ -23,63 +23,64 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
+from typing import Final
 
 import crc32c as _crc32c
 
 from moldau.ports import Buffer
 
-MAGIC = 2
+MAGIC: Final = 2
 
-BASE_OFFSET_AT = 0
-LENGTH_AT = 8
-LEADER_EPOCH_AT = 12
-MAGIC_AT = 16
-CRC_AT = 17
-ATTRIBUTES_AT = 21
-LAST_OFFSET_DELTA_AT = 23
-BASE_TIMESTAMP_AT = 27
-MAX_TIMESTAMP_AT = 35
-PRODUCER_ID_AT = 43
-PRODUCER_EPOCH_AT = 51
-BASE_SEQUENCE_AT = 53
-RECORD_COUNT_AT = 57
+BASE_OFFSET_AT: Final = 0
+LENGTH_AT: Final = 8
+LEADER_EPOCH_AT: Final = 12
+MAGIC_AT: Final = 16
+CRC_AT: Final = 17
+ATTRIBUTES_AT: Final = 21
+LAST_OFFSET_DELTA_AT: Final = 23
+BASE_TIMESTAMP_AT: Final = 27
+MAX_TIMESTAMP_AT: Final = 35
+PRODUCER_ID_AT: Final = 43
+PRODUCER_EPOCH_AT: Final = 51
+BASE_SEQUENCE_AT: Final = 53
+RECORD_COUNT_AT: Final = 57
 
-HEADER = Struct(">qiibIhiqqqhii")
-HEADER_SIZE = 61
+HEADER: Final = Struct(">qiibIhiqqqhii")
+HEADER_SIZE: Final = 61
 # Offset and length precede what `batch_length` counts.
-LENGTH_OVERHEAD = 12
+LENGTH_OVERHEAD: Final = 12
 # The smallest value `batch_length` can honestly have: a header and no records.
-MIN_BATCH_LENGTH = HEADER_SIZE - LENGTH_OVERHEAD
+MIN_BATCH_LENGTH: Final = HEADER_SIZE - LENGTH_OVERHEAD
 
 # The fields a leader assigns; none of them is covered by the checksum.
-LEADER_FIELDS = Struct(">qii")
-LEADER_FIELDS_SIZE = 16
-LENGTH_FIELD = Struct(">i")
-MAX_TIMESTAMP = Struct(">q")
-CRC = Struct(">I")
-ATTRIBUTES = Struct(">h")
+LEADER_FIELDS: Final = Struct(">qii")
+LEADER_FIELDS_SIZE: Final = 16
+LENGTH_FIELD: Final = Struct(">i")
+MAX_TIMESTAMP: Final = Struct(">q")
+CRC: Final = Struct(">I")
+ATTRIBUTES: Final = Struct(">h")
 
-CODEC_MASK = 0x07
-LOG_APPEND_TIME_BIT = 0x08
-TRANSACTIONAL_BIT = 0x10
-CONTROL_BIT = 0x20
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
 # The base timestamp of a compacted batch with this bit is the horizon after which its tombstones or markers may go.
-DELETE_HORIZON_BIT = 0x40
+DELETE_HORIZON_BIT: Final = 0x40
 
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
-NO_SEQUENCE = -1
-NO_TIMESTAMP = -1
-NO_LEADER_EPOCH = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_TIMESTAMP: Final = -1
+NO_LEADER_EPOCH: Final = -1
 
 # Keys of control records, as the int16 after the key's int16 version.
-CONTROL_ABORT = 0
-CONTROL_COMMIT = 1
-CONTROL_LEADER_CHANGE = 2
-CONTROL_SNAPSHOT_HEADER = 3
-CONTROL_SNAPSHOT_FOOTER = 4
-CONTROL_KRAFT_VERSION = 5
-CONTROL_KRAFT_VOTERS = 6
+CONTROL_ABORT: Final = 0
+CONTROL_COMMIT: Final = 1
+CONTROL_LEADER_CHANGE: Final = 2
+CONTROL_SNAPSHOT_HEADER: Final = 3
+CONTROL_SNAPSHOT_FOOTER: Final = 4
+CONTROL_KRAFT_VERSION: Final = 5
+CONTROL_KRAFT_VOTERS: Final = 6
 
 
 class BatchError(ValueError):
@@ -106,6 +107,20 @@ class BatchHeader:
         "record_count",
     )
 
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
     def __init__(self, buf: Buffer, position: int = 0) -> None:
         self.position = position
         (
@@ -127,7 +142,7 @@ class BatchHeader:
     @property
     def size(self) -> int:
         """Bytes of the whole batch, header included."""
-        return int(self.batch_length) + LENGTH_OVERHEAD
+        return self.batch_length + LENGTH_OVERHEAD
 
     @property
     def end(self) -> int:
@@ -136,15 +151,15 @@ class BatchHeader:
 
     @property
     def last_offset(self) -> int:
-        return int(self.base_offset) + int(self.last_offset_delta)
+        return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        return int(self.base_offset) + int(self.last_offset_delta) + 1
+        return self.base_offset + self.last_offset_delta + 1
 
     @property
     def codec(self) -> int:
-        return int(self.attributes) & CODEC_MASK
+        return self.attributes & CODEC_MASK
 
     @property
     def is_log_append_time(self) -> bool:

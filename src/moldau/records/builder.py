@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
+from typing import Final
 
 from moldau.ports import Buffer
 from moldau.records.batch import (
@@ -33,12 +34,12 @@ from moldau.records.batch import (
 from moldau.records.compression import NONE, compress
 from moldau.records.record import Header, KeyedSlice, Record, header_of, record_body, unpack_body
 
-_CONTROL_KEY = Struct(">hh")
-_CONTROL_KEY_VERSION = 0
-_END_TRANSACTION = Struct(">hi")
-_END_TRANSACTION_VERSION = 0
+_CONTROL_KEY: Final = Struct(">hh")
+_CONTROL_KEY_VERSION: Final = 0
+_END_TRANSACTION: Final = Struct(">hi")
+_END_TRANSACTION_VERSION: Final = 0
 
-_NULL_LENGTH = b"\x01"
+_NULL_LENGTH: Final = b"\x01"
 
 
 def encode_varint(value: int) -> bytes:
@@ -54,10 +55,10 @@ def encode_varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-_ONE_BYTE = tuple(bytes((raw,)) for raw in range(128))
+_ONE_BYTE: Final = tuple(bytes((raw,)) for raw in range(128))
 # Lengths and offset deltas are mostly small: their encodings are looked up, not computed.
-_SMALL_LIMIT = 1024
-_SMALL = tuple(encode_varint(value) for value in range(_SMALL_LIMIT))
+_SMALL_LIMIT: Final = 1024
+_SMALL: Final = tuple(encode_varint(value) for value in range(_SMALL_LIMIT))
 
 
 def encode_record(

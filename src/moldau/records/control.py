@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from moldau.protocol.codec import encode
 from moldau.protocol.generated.wire.kraft_version_record import KRaftVersionRecord
@@ -33,15 +33,15 @@ KRaftControl: TypeAlias = (
     LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord
 )
 
-_TYPE_OF: dict[type[KRaftControl], int] = {
+_TYPE_OF: Final[dict[type[KRaftControl], int]] = {
     LeaderChangeMessage: CONTROL_LEADER_CHANGE,
     SnapshotHeaderRecord: CONTROL_SNAPSHOT_HEADER,
     SnapshotFooterRecord: CONTROL_SNAPSHOT_FOOTER,
     KRaftVersionRecord: CONTROL_KRAFT_VERSION,
     VotersRecord: CONTROL_KRAFT_VOTERS,
 }
-_CLASS_OF = {kind: message for message, kind in _TYPE_OF.items()}
-_VERSION = Struct(">h")
+_CLASS_OF: Final = {kind: message for message, kind in _TYPE_OF.items()}
+_VERSION: Final = Struct(">h")
 
 
 def build_kraft_control_batch(

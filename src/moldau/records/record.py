@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from moldau.ports import Buffer
 from moldau.records.batch import CODEC_MASK, HEADER_SIZE, MAGIC, MIN_BATCH_LENGTH, BatchHeader
@@ -31,10 +31,10 @@ Header: TypeAlias = tuple[str, bytes | None]
 # stands in the unpacked body. A plain tuple, because a named one doubles the cost of a scan.
 KeyedSlice: TypeAlias = tuple[int, bytes | None, bool, int, int]
 
-_NO_HEADERS: tuple[Header, ...] = ()
-_CONTROL_KEY = Struct(">hh")
-_VARINT_MAX_BYTES = 5
-_VARLONG_MAX_BYTES = 10
+_NO_HEADERS: Final[tuple[Header, ...]] = ()
+_CONTROL_KEY: Final = Struct(">hh")
+_VARINT_MAX_BYTES: Final = 5
+_VARLONG_MAX_BYTES: Final = 10
 
 
 class Record(NamedTuple):

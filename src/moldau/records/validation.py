@@ -10,7 +10,7 @@ and topics with their own codec do, so the loop is written for speed.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from moldau.ports import Buffer
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -25,10 +25,10 @@ from moldau.records.record import (
     unpack_body,
 )
 
-_INT64_MAX = 2**63 - 1
-_INT64_MIN = -(2**63)
+_INT64_MAX: Final = 2**63 - 1
+_INT64_MIN: Final = -(2**63)
 # How many of a batch's bad records are named in the answer's message; all of them are in `record_errors`.
-_NAMED_ERRORS = 3
+_NAMED_ERRORS: Final = 3
 
 # A refused record: its index in the batch, and why.
 RecordError: TypeAlias = tuple[int, str | None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from moldau.config.node_config import NodeConfig
 from moldau.log.manager import LogManager
@@ -31,19 +31,19 @@ from moldau.protocol.generated.wire.list_offsets_request import (
 )
 from moldau.replication.partition import Partition
 
-log = logging.getLogger("moldau.replication")
+log: Final = logging.getLogger("moldau.replication")
 
-FETCH_VERSION = 17
-LIST_OFFSETS_VERSION = 7
+FETCH_VERSION: Final = 17
+LIST_OFFSETS_VERSION: Final = 7
 LATEST, EARLIEST = -1, -2
-NO_SESSION = 0
+NO_SESSION: Final = 0
 # After a failure, doubling up to replica.fetch.backoff.ms.
-BACKOFF_MS_FIRST = 5
-OPEN_AT_ONCE = 16
+BACKOFF_MS_FIRST: Final = 5
+OPEN_AT_ONCE: Final = 16
 # The rate of a throttle may be raised meanwhile.
-HELD_BACK_MS_MAX = 1000
+HELD_BACK_MS_MAX: Final = 1000
 # On top of the time a leader may wait for data before its answer must be here.
-ANSWER_MS_MAX = 10_000
+ANSWER_MS_MAX: Final = 10_000
 
 Key = tuple[bytes, int]
 

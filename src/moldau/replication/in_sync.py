@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from moldau.log.pacing import Throttle
 from moldau.metadata.image import RECOVERED, ClusterImage
@@ -23,12 +23,12 @@ from moldau.protocol.generated.wire.alter_partition_request import (
 from moldau.replication.leader_state import UNKNOWN
 from moldau.replication.partition import Partition
 
-log = logging.getLogger("moldau.replication")
+log: Final = logging.getLogger("moldau.replication")
 
-VERSION = 3
-RETRY_MS = 50
+VERSION: Final = 3
+RETRY_MS: Final = 50
 # The controller knows something that this node will learn from the image; until then both sets count.
-_WAIT_FOR_IMAGE = frozenset(
+_WAIT_FOR_IMAGE: Final = frozenset(
     {
         ErrorCode.NONE,
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -38,7 +38,9 @@ _WAIT_FOR_IMAGE = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-_REFUSED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST, ErrorCode.OPERATION_NOT_ATTEMPTED})
+_REFUSED: Final = frozenset(
+    {ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST, ErrorCode.OPERATION_NOT_ATTEMPTED}
+)
 
 
 class InSyncSets:

@@ -8,14 +8,14 @@ sends nothing itself.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from moldau.log.pacing import Throttle
     from moldau.log.partition_log import PartitionLog
     from moldau.replication.partition import Partition
 
-UNKNOWN = -1
+UNKNOWN: Final = -1
 
 
 class Duties(Protocol):

@@ -7,7 +7,7 @@ writes a file itself; the bytes are the log's business.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from moldau.metadata.image import PartitionRegistration
 from moldau.ports import Buffer
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from moldau.log.partition_log import AppendInfo, PartitionLog
     from moldau.log.producer_state import VerificationGuard
 
-NO_LEADER = -1
+NO_LEADER: Final = -1
 # As many new bytes as nobody asks for: whoever waits must look again, whatever there is to see.
-LOOK_AGAIN = 1 << 62
+LOOK_AGAIN: Final = 1 << 62
 
 
 class DataWaiter(Protocol):

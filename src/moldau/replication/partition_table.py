@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from moldau.config.node_config import NodeConfig
 from moldau.config.topic_config import TopicConfig
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from moldau.log.partition_log import PartitionLog
     from moldau.metadata.delta import ImageDelta
 
-log = logging.getLogger("moldau.replication")
+log: Final = logging.getLogger("moldau.replication")
 
 
 class HostedTopic:

@@ -6,7 +6,7 @@ Whether topics exist and may be used by the caller was checked before; here only
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from moldau.coordinator.decision import CoordinatorRecord, Decision
 from moldau.coordinator.group.classic.group import ClassicGroup
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 # Since this version a commit may say that its group does not exist.
-_GROUP_NOT_FOUND_SINCE = 9
+_GROUP_NOT_FOUND_SINCE: Final = 9
 
 
 class Result(Protocol):

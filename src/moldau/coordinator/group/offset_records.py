@@ -8,7 +8,7 @@ those of OffsetCommitKey and OffsetCommitValue; `coordinator_records` reads the 
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from moldau.coordinator.decision import CoordinatorRecord
 from moldau.protocol.coordinator_records import decode_value, encode_value
@@ -16,21 +16,21 @@ from moldau.protocol.generated.group.offset_commit_value import OffsetCommitValu
 from moldau.protocol.uuids import ZERO_UUID
 
 # Type of the records, as the first two bytes of their keys; the older one was written by very old releases.
-LEGACY_OFFSET_COMMIT = 0
-OFFSET_COMMIT = 1
+LEGACY_OFFSET_COMMIT: Final = 0
+OFFSET_COMMIT: Final = 1
 # The version with a topic id, and the one with an own time of expiry.
-VALUE_VERSION = 4
-EXPIRING_VALUE_VERSION = 1
+VALUE_VERSION: Final = 4
+EXPIRING_VALUE_VERSION: Final = 1
 
-NO_TIME = -1
+NO_TIME: Final = -1
 
-_PREFIX = Struct(">hh")
-_LENGTH = Struct(">h")
-_PARTITION = Struct(">i")
-_HEAD = Struct(">hqi")  # version, offset, leader epoch
-_TIME = Struct(">q")
-_TOPIC_ID = b"\x01\x00\x10"  # one tagged field: tag 0, 16 bytes
-_SHORT = 127
+_PREFIX: Final = Struct(">hh")
+_LENGTH: Final = Struct(">h")
+_PARTITION: Final = Struct(">i")
+_HEAD: Final = Struct(">hqi")  # version, offset, leader epoch
+_TIME: Final = Struct(">q")
+_TOPIC_ID: Final = b"\x01\x00\x10"  # one tagged field: tag 0, 16 bytes
+_SHORT: Final = 127
 
 
 class CommittedOffset(NamedTuple):

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from sys import intern
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from moldau.coordinator.decision import Transaction
 from moldau.coordinator.group.offset_records import CommittedOffset, read_offset_key, read_offset_value
 
 TopicOffsets: TypeAlias = dict[str, dict[int, bytes]]
 
-_NOTHING: Mapping[str, dict[int, bytes]] = {}
+_NOTHING: Final[Mapping[str, dict[int, bytes]]] = {}
 
 
 class OffsetStore:
