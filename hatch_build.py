@@ -23,13 +23,14 @@ VARIABLE = "MOLDAU_NATIVE"
 # classes from which others inherit that are not compiled.
 COMPILED = {
     "": "ports",
-    "protocol": "api frames uuids",
+    "protocol": "api frames uuids wire",
+    "protocol/generated/wire": "fetch_request fetch_response offset_commit_request offset_commit_response",
     "records": "batch builder compression control record validation",
     "log": "append_checks batch_append config leader_epochs offset_index partition_log producer_state readable_log "
     "repetitions segment sparse_index time_index",
     "replication": "fetcher in_sync leader_state partition partition_table replicas",
-    "coordinator": "hashing runtime timers",
-    "coordinator/group": "offset_commits offset_records offset_store",
+    "coordinator": "decision hashing runtime timers",
+    "coordinator/group": "offset_commits offset_records offset_store shard",
     "broker": "broker context coordinators fetch fetch_answer fetch_session group_offsets produce request_metrics "
     "router",
     "node": "buffers clock connection disk peers",

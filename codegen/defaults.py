@@ -18,11 +18,18 @@ def default_expression(field: Field) -> str:
     return literal(field.default)
 
 
-def parameter_default(field: Field) -> str:
-    """The default in a signature, where a mutable value must not stand."""
-    if not field.has_null_default and (field.is_array or field.struct is not None):
-        return "UNSET"
-    return default_expression(field)
+def parameter(field: Field) -> tuple[str, str, str]:
+    """Type and default in a signature, where a fresh value must not stand; and which argument means a fresh one.
+
+    Every default is of its parameter's type, as compiled code demands: an empty list that is told by its identity.
+    """
+    if field.has_null_default or not (field.is_array or field.struct is not None):
+        return field.annotation, default_expression(field), ""
+    if field.is_array:
+        return field.annotation, "UNSET_LIST", "UNSET_LIST"
+    if field.nullable:
+        return field.annotation, "UNSET", "UNSET"
+    return f"{field.annotation} | None", "None", "None"
 
 
 def literal(value: object) -> str:

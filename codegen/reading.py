@@ -22,7 +22,7 @@ from codegen.specification import (
     snake_case,
 )
 
-LOCALS = {"cls", "r", "version", "buf", "pos", "end", "n", "stop", "flexible", "self", "count", "error", "_"}
+LOCALS = {"cls", "r", "version", "buf", "pos", "end", "n", "stop", "flexible", "self", "error", "_"}
 
 Sink = Callable[[str], str]  # turns an expression into the statement that keeps its value
 
@@ -32,7 +32,7 @@ class ReadEmitter:
         self.specification = specification
         self.scope = FunctionScope(specification, taken | LOCALS)
         self.formats: set[str] = set()
-        self.helpers: set[str] = {"unsupported_version", "MALFORMED", "ProtocolError", "new"}
+        self.helpers: set[str] = {"unsupported_version", "MALFORMED", "ProtocolError"}
         self.body = Source()
 
     def emit(self, out: Source) -> None:
@@ -43,7 +43,8 @@ class ReadEmitter:
             with out.block(f"if not {valid.low} <= version <= {valid.high}:"):
                 out.add(f'raise unsupported_version("{name}", version)')
             out.add(*self.scope.flag_lines())
-            out.add("buf = r.buf", "pos = r.pos", "end = r.end" if self._uses_end() else "", "self = new(cls)")
+            out.add("buf = r.buf", "pos = r.pos", "end = r.end" if self._uses_end() else "")
+            out.add("self = cls.__new__(cls)")
             with out.block("try:"):
                 out.add(*(self.body.lines or ["pass"]))
             with out.block("except MALFORMED as error:"):
@@ -122,7 +123,7 @@ class ReadEmitter:
 
         def read() -> None:
             assert field.struct is not None
-            self.body.add(f"{var} = new({field.struct.name})", f"{target} = {var}")
+            self.body.add(_fresh(var, field.struct), f"{target} = {var}")
             self._struct(field.struct, var, context)
 
         if not nullable:
@@ -232,14 +233,16 @@ class ReadEmitter:
 
     def _elements(self, field: Field, target: str, context: Versions) -> None:
         items = self.scope.unique(field.attribute)
-        self.body.add(f"{items}: list[{python_type(field.type)}] = []", f"{target} = {items}")
-        with self.body.block("for _ in range(n):"):
+        # A name of its own for the count: compiled loops look at it again, and `n` is needed for what is inside.
+        count = self.scope.unique(f"{field.attribute}_count")
+        self.body.add(f"{items}: list[{python_type(field.type)}] = []", f"{target} = {items}", f"{count} = n")
+        with self.body.block(f"for _ in range({count}):"):
             if field.struct is None:
                 never = Versions(1, 0)
                 self._variable(field, lambda value: f"{items}.append({value})", context, nullable=never)
                 return
             var = self.scope.unique(snake_case(field.struct.name))
-            self.body.add(f"{var} = new({field.struct.name})", f"{items}.append({var})")
+            self.body.add(_fresh(var, field.struct), f"{items}.append({var})")
             self._struct(field.struct, var, context)
 
     # --- tagged fields ---
@@ -270,10 +273,11 @@ class ReadEmitter:
             return
         self.helpers |= {"uvarint_at", "bad_tag"}
         tag, previous, stop = self.scope.unique("tag"), self.scope.unique("previous_tag"), self.scope.unique("tag_end")
-        self.body.add("count, pos = uvarint_at(buf, pos)")
-        with self.body.block("if count:"):
+        count = self.scope.unique("tag_count")
+        self.body.add(f"{count}, pos = uvarint_at(buf, pos)")
+        with self.body.block(f"if {count}:"):
             self.body.add(f"{previous} = -1")
-            with self.body.block("for _ in range(count):"):
+            with self.body.block(f"for _ in range({count}):"):
                 self.body.add(f"{tag}, pos = uvarint_at(buf, pos)", "n, pos = uvarint_at(buf, pos)")
                 self.body.add(f"{stop} = pos + n")
                 with self.body.block(f"if {tag} <= {previous} or {stop} > end:"):
@@ -296,6 +300,11 @@ class ReadEmitter:
             self._nested(field, f"{var}.{field.attribute}", context, tagged=True)
         else:
             self._plain_fields([field], var, context)
+
+
+def _fresh(var: str, struct: Struct) -> str:
+    """An instance without running its constructor: every field is set one by one."""
+    return f"{var} = {struct.name}.__new__({struct.name})"
 
 
 FIXED_SIZE = {"h": 2, "i": 4}

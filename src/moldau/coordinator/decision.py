@@ -6,7 +6,6 @@ Only values; `runtime.py` carries them out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from moldau.protocol.coordinator_records import encode_key, encode_value
@@ -30,15 +29,25 @@ class Transaction(NamedTuple):
     producer_epoch: int
 
 
-@dataclass(slots=True)
 class Decision(Generic[T]):
     """What a request leads to: the records that change the state, and the response once they are committed."""
 
-    response: T
-    records: Sequence[CoordinatorRecord] = ()
-    # False where the shard holds more than its records say (who waits for what) and has changed itself already.
-    replay: bool = True
-    # False where the records mean something one by one, so that very many may go into several batches.
-    atomic: bool = True
-    # Told when the records are committed, or why they could not be written.
-    done: Callable[[ApiError | None], None] | None = None
+    __slots__ = ("atomic", "done", "records", "replay", "response")
+
+    def __init__(
+        self,
+        response: T,
+        records: Sequence[CoordinatorRecord] = (),
+        *,
+        replay: bool = True,
+        atomic: bool = True,
+        done: Callable[[ApiError | None], None] | None = None,
+    ) -> None:
+        self.response = response
+        self.records = records
+        # False where the shard holds more than its records say (who waits for what) and has changed itself already.
+        self.replay = replay
+        # False where the records mean something one by one, so that very many may go into several batches.
+        self.atomic = atomic
+        # Told when the records are committed, or why they could not be written.
+        self.done = done

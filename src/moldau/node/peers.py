@@ -271,24 +271,37 @@ class _Connection(asyncio.Protocol):
         self._lane.lost(self, Unreachable(reason))
 
     def data_received(self, data: bytes) -> None:
-        buffer = self._buffer
-        buffer += data
-        position = 0
+        begun = self._buffer
         try:
-            while len(buffer) - position >= _LENGTH.size:
-                (size,) = _LENGTH.unpack_from(buffer, position)
-                if not _CORRELATION.size <= size <= MAX_FRAME_BYTES:
-                    raise ProtocolError(f"an answer of {size} bytes")
-                end = position + _LENGTH.size + size
-                if len(buffer) < end:
-                    break
-                self._answered(bytes(memoryview(buffer)[position + _LENGTH.size : end]))
-                position = end
+            if begun:
+                begun += data
+                del begun[: self._take_answers(begun)]
+            else:
+                taken = self._take_answers(data)
+                if taken < len(data):
+                    begun += data[taken:]
         except ProtocolError as error:
             log.warning("a peer's answer cannot be read: %s", error)
+            begun.clear()
             self.abort()
-        del buffer[:position]
         self._peers.after()
+
+    def _take_answers(self, buffer: bytes | bytearray) -> int:
+        """Deal with every whole answer at the beginning; where the rest begins."""
+        position = 0
+        filled = len(buffer)
+        while filled - position >= 4:
+            size: int = _LENGTH.unpack_from(buffer, position)[0]
+            if not 4 <= size <= MAX_FRAME_BYTES:
+                raise ProtocolError(f"an answer of {size} bytes")
+            start = position + 4
+            end = start + size
+            if filled < end:
+                break
+            # A copy: what is made of an answer may keep parts of it. (Of a buffer, one copy and not two.)
+            self._answered(buffer[start:end] if isinstance(buffer, bytes) else bytes(memoryview(buffer)[start:end]))
+            position = end
+        return position
 
     # ---- requests and answers
 

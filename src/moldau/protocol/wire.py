@@ -15,38 +15,46 @@ import dataclasses
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
+from typing import Any, ClassVar, Final, Self
 
 from moldau.ports import Buffer
 
-T = TypeVar("T")
+try:
+    from mypy_extensions import mypyc_attr
+except ImportError:
+    # Only who compiles has it, and only the compiler looks at what it says.
+    def mypyc_attr(*_attrs: str, **_kwattrs: object) -> Any:  # type: ignore[misc]
+        return lambda cls: cls
+
 
 # Kafka writes a string's length as a positive int16, and keeps that limit for the compact form.
-MAX_STRING_BYTES = 32767
+MAX_STRING_BYTES: Final = 32767
 
 # What reading from a buffer that is too short, or decoding bytes that are not text, raises underneath.
-MALFORMED = (struct_error, IndexError, UnicodeDecodeError)
+MALFORMED: Final = (struct_error, IndexError, UnicodeDecodeError)
 # What writing a value that does not fit its type raises underneath.
-UNWRITABLE = (struct_error, OverflowError, UnicodeEncodeError)
+UNWRITABLE: Final = (struct_error, OverflowError, UnicodeEncodeError)
 
-UNSET: Any = object()  # the default of a parameter whose real default is a new object
+# The defaults of parameters whose real default is a new object.
+UNSET: Final[Any] = object()
+UNSET_LIST: Final[list[Any]] = []
 
-_INT8 = Struct(">b")
-_INT16 = Struct(">h")
-_UINT16 = Struct(">H")
-_INT32 = Struct(">i")
-_UINT32 = Struct(">I")
-_INT64 = Struct(">q")
-_FLOAT64 = Struct(">d")
+_INT8: Final = Struct(">b")
+_INT16: Final = Struct(">h")
+_UINT16: Final = Struct(">H")
+_INT32: Final = Struct(">i")
+_UINT32: Final = Struct(">I")
+_INT64: Final = Struct(">q")
+_FLOAT64: Final = Struct(">d")
 
 # Arrays of numbers are mostly replica lists: a few elements. Their formats are compiled once, by length.
-FEW = 17
-_FEW_INT8 = [Struct(f">{count}b") for count in range(FEW)]
-_FEW_INT32 = [Struct(f">{count}i") for count in range(FEW)]
-PACK_INT8 = [few.pack for few in _FEW_INT8]
-PACK_INT32 = [few.pack for few in _FEW_INT32]
-UNPACK_INT8 = [few.unpack_from for few in _FEW_INT8]
-UNPACK_INT32 = [few.unpack_from for few in _FEW_INT32]
+FEW: Final = 17
+_FEW_INT8: Final = [Struct(f">{count}b") for count in range(FEW)]
+_FEW_INT32: Final = [Struct(f">{count}i") for count in range(FEW)]
+PACK_INT8: Final = [few.pack for few in _FEW_INT8]
+PACK_INT32: Final = [few.pack for few in _FEW_INT32]
+UNPACK_INT8: Final = [few.unpack_from for few in _FEW_INT8]
+UNPACK_INT32: Final = [few.unpack_from for few in _FEW_INT32]
 
 
 class ProtocolError(Exception):
@@ -59,18 +67,21 @@ class _FieldsOnDemand:
     The decorator costs more than creating the class; a node loads hundreds of them at start-up and asks none.
     """
 
-    def __get__(self, instance: object, owner: type[Message]) -> dict[str, dataclasses.Field[Any]]:
+    def __get__(self, instance: object, owner: Any) -> dict[str, dataclasses.Field[Any]]:
         if "__init__" not in owner.__dict__:
             raise AttributeError(f"{owner.__name__} has no fields")  # a base, as far as dataclasses is concerned
+        if "__annotations__" not in owner.__dict__:
+            owner.__annotations__ = dict.fromkeys(owner.__slots__, Any)  # compiled: the types are in the code alone
         dataclass(init=False, repr=False, eq=False, match_args=False)(owner)
         fields: dict[str, dataclasses.Field[Any]] = owner.__dict__["__dataclass_fields__"]
         return fields
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Message:
     """The base of generated classes: compares and prints by field. `dataclasses.fields` and `replace` work on it."""
 
-    __slots__: tuple[str, ...] = ()
+    __slots__: ClassVar[tuple[str, ...]] = ()
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]] = _FieldsOnDemand()  # type: ignore[assignment]
 
     def __eq__(self, other: object) -> bool:
@@ -85,6 +96,7 @@ class Message:
         return f"{type(self).__name__}({fields})"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class WireMessage(Message):
     """A message that stands on its own: it has versions, and can be written and read."""
 
@@ -100,14 +112,6 @@ class WireMessage(Message):
     @classmethod
     def read(cls, r: Reader, version: int) -> Self:
         raise NotImplementedError
-
-
-class _New(Protocol):
-    def __call__(self, cls: type[T], /) -> T: ...
-
-
-# An instance without running its constructor: `read` sets every field itself.
-new = cast(_New, object.__new__)
 
 
 # --- Reading at a position -------------------------------------------------------------------------------------------

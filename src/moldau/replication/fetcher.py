@@ -64,6 +64,17 @@ class _Followed:
         self.resting = False
 
 
+class _Settings:
+    """What the node's settings say about fetching: read once, and again when they change."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.source = config
+        self.max_bytes = config.integer("replica.fetch.max.bytes")
+        self.max_wait_ms = config.integer("replica.fetch.wait.max.ms")
+        self.min_bytes = config.integer("replica.fetch.min.bytes")
+        self.answer_max_bytes = config.integer("replica.fetch.response.max.bytes")
+
+
 class ReplicaFetchers:
     """Everything this node copies from others."""
 
@@ -92,6 +103,14 @@ class ReplicaFetchers:
         self.lost_since: dict[int, int] = {}
         self._leaders: dict[int, _LeaderFetcher] = {}
         self._leader_of: dict[Key, int] = {}
+        self._settings: _Settings | None = None
+
+    def settings(self) -> _Settings:
+        config = self.config()
+        settings = self._settings
+        if settings is None or settings.source is not config:
+            settings = self._settings = _Settings(config)
+        return settings
 
     def follow(self, partition: Partition) -> None:
         """Copy this partition from its leader, whoever that was before."""
@@ -275,8 +294,7 @@ class _LeaderFetcher:
 
     def _request(self) -> FetchRequest | None:
         home = self._home
-        config = home.config()
-        max_bytes = config.integer("replica.fetch.max.bytes")
+        settings = home.settings()
         full = self._session_epoch == 0
         topics: dict[bytes, list[FetchPartition]] = {}
         # Not a walk over everything that is followed: that may be thousands, and the news one.
@@ -285,7 +303,7 @@ class _LeaderFetcher:
             followed = self._followed[key]
             if followed.resting:
                 continue
-            asked = self._ask_for(key, followed, max_bytes)
+            asked = self._ask_for(key, followed, settings.max_bytes)
             if asked is not None:
                 topics.setdefault(key[0], []).append(asked)
         self._news.clear()
@@ -296,14 +314,14 @@ class _LeaderFetcher:
             for topic_id, index in self._forgotten:
                 gone.setdefault(topic_id, []).append(index)
         self._forgotten.clear()
-        max_wait_ms = config.integer("replica.fetch.wait.max.ms")
+        max_wait_ms = settings.max_wait_ms
         if self._held_back:
             max_wait_ms = min(max_wait_ms, max(home.throttle.wait_ms(), 1))
         return FetchRequest(
             replica_state=ReplicaState(replica_id=home.node_id, replica_epoch=home.broker_epoch()),
             max_wait_ms=max_wait_ms,
-            min_bytes=config.integer("replica.fetch.min.bytes"),
-            max_bytes=config.integer("replica.fetch.response.max.bytes"),
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.answer_max_bytes,
             session_id=self._session_id,
             session_epoch=self._session_epoch,
             topics=[FetchTopic(topic_id=topic_id, partitions=asked) for topic_id, asked in topics.items()],
@@ -342,10 +360,10 @@ class _LeaderFetcher:
             self._restart()
             self._try_later()
             return
+        assert isinstance(answer, fetch_response.FetchResponse)
         self._home.lost_since.pop(self._leader_id, None)
-        code = error_code(answer.error_code)
-        if code is not ErrorCode.NONE:
-            log.debug("broker %d begins another conversation: %s", self._leader_id, code.name)
+        if answer.error_code:
+            log.debug("broker %d begins another conversation: %s", self._leader_id, error_code(answer.error_code).name)
             self._restart()
             self._session_id = NO_SESSION
             self._try_later()
@@ -400,14 +418,14 @@ class _LeaderFetcher:
 
     def _apply(self, key: Key, followed: _Followed, data: fetch_response.PartitionData) -> None:
         partition = followed.partition
-        code = error_code(data.error_code)
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._pause(key, followed)
             _Realignment(
                 self._home, self._leader_id, partition, lambda done: self._realigned(key, followed, done)
             ).begin()
             return
-        if code is not ErrorCode.NONE:
+        if data.error_code:
+            code = error_code(data.error_code)
             log.debug("%s-%d from broker %d: %s", partition.topic, partition.index, self._leader_id, code.name)
             self._rest(key, followed)
             return

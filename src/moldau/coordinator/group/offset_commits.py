@@ -6,7 +6,7 @@ Whether topics exist and may be used by the caller was checked before; here only
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from moldau.coordinator.decision import CoordinatorRecord, Decision
 from moldau.coordinator.group.classic.group import ClassicGroup
@@ -30,26 +30,43 @@ class Result(Protocol):
     error_code: int
 
 
-class OffsetToCommit(NamedTuple):
+class OffsetToCommit:
     """One offset of a request. `result` is the place in the response that tells how it went."""
 
-    topic: str
-    topic_id: bytes
-    partition: int
-    offset: int
-    leader_epoch: int
-    metadata: str | None
-    result: Result
+    __slots__ = ("leader_epoch", "metadata", "offset", "partition", "result", "topic", "topic_id")
+
+    def __init__(
+        self,
+        topic: str,
+        topic_id: bytes,
+        partition: int,
+        offset: int,
+        leader_epoch: int,
+        metadata: str | None,
+        result: Result,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = partition
+        self.offset = offset
+        self.leader_epoch = leader_epoch
+        self.metadata = metadata
+        self.result = result
 
 
-class Committer(NamedTuple):
+class Committer:
     """Who commits, as the request says it. A generation of -1 and no member is a consumer without a group."""
 
-    group_id: str
-    member_id: str
-    instance_id: str | None
-    generation: int
-    api_version: int
+    __slots__ = ("api_version", "generation", "group_id", "instance_id", "member_id")
+
+    def __init__(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int, api_version: int
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.generation = generation
+        self.api_version = api_version
 
 
 class OffsetCommits:
@@ -114,13 +131,14 @@ class OffsetCommits:
         limit = shard.config().integer("offset.metadata.max.bytes")
         group = group_id.encode()
         records: list[CoordinatorRecord] = []
-        for topic, topic_id, partition, offset, leader_epoch, metadata, result in offsets:
-            if metadata is not None and len(metadata) > limit:
-                result.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        for each in offsets:
+            metadata = each.metadata or ""
+            if len(metadata) > limit:
+                each.result.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
             if check is not None:
-                check(topic, topic_id, partition)
-            key = offset_key(group, topic.encode(), partition)
-            value = offset_value(offset, leader_epoch, metadata or "", now, expires, topic_id or ZERO_UUID)
-            records.append((key, value))
+                check(each.topic, each.topic_id, each.partition)
+            key = offset_key(group, each.topic.encode(), each.partition)
+            topic_id = each.topic_id or ZERO_UUID
+            records.append((key, offset_value(each.offset, each.leader_epoch, metadata, now, expires, topic_id)))
         return records

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     bad_tag,
     long_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -29,12 +28,12 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_iib = Struct(">iib").pack
-unpack_iib = Struct(">iib").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_iib: Final = Struct(">iib").pack
+unpack_iib: Final = Struct(">iib").unpack_from
 
 
 class TopicPartitions(Message):
@@ -47,12 +46,12 @@ class TopicPartitions(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[int] = UNSET,
-        assignment_epochs: list[int] | None = UNSET,
+        partitions: list[int] = UNSET_LIST,
+        assignment_epochs: list[int] | None = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
-        self.assignment_epochs = [] if assignment_epochs is UNSET else assignment_epochs
+        self.partitions = [] if partitions is UNSET_LIST else partitions
+        self.assignment_epochs = [] if assignment_epochs is UNSET_LIST else assignment_epochs
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(WireMessage):
@@ -75,14 +74,14 @@ class ConsumerGroupCurrentMemberAssignmentValue(WireMessage):
         member_epoch: int = 0,
         previous_member_epoch: int = 0,
         state: int = 0,
-        assigned_partitions: list[TopicPartitions] = UNSET,
-        partitions_pending_revocation: list[TopicPartitions] = UNSET,
+        assigned_partitions: list[TopicPartitions] = UNSET_LIST,
+        partitions_pending_revocation: list[TopicPartitions] = UNSET_LIST,
     ) -> None:
         self.member_epoch = member_epoch
         self.previous_member_epoch = previous_member_epoch
         self.state = state
-        self.assigned_partitions = [] if assigned_partitions is UNSET else assigned_partitions
-        self.partitions_pending_revocation = [] if partitions_pending_revocation is UNSET else partitions_pending_revocation
+        self.assigned_partitions = [] if assigned_partitions is UNSET_LIST else assigned_partitions
+        self.partitions_pending_revocation = [] if partitions_pending_revocation is UNSET_LIST else partitions_pending_revocation
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -171,7 +170,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.member_epoch, self.previous_member_epoch, self.state = unpack_iib(buf, pos)
             pos += 9
@@ -183,8 +182,9 @@ class ConsumerGroupCurrentMemberAssignmentValue(WireMessage):
                 raise bad_length("assigned_partitions", n)
             assigned_partitions: list[TopicPartitions] = []
             self.assigned_partitions = assigned_partitions
-            for _ in range(n):
-                topic_partitions = new(TopicPartitions)
+            assigned_partitions_count = n
+            for _ in range(assigned_partitions_count):
+                topic_partitions = TopicPartitions.__new__(TopicPartitions)
                 assigned_partitions.append(topic_partitions)
                 (topic_partitions.topic_id,) = unpack_u(buf, pos)
                 pos += 16
@@ -200,10 +200,10 @@ class ConsumerGroupCurrentMemberAssignmentValue(WireMessage):
                     topic_partitions.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 topic_partitions.assignment_epochs = []
-                count, pos = uvarint_at(buf, pos)
-                if count:
+                tag_count, pos = uvarint_at(buf, pos)
+                if tag_count:
                     previous_tag = -1
-                    for _ in range(count):
+                    for _ in range(tag_count):
                         tag, pos = uvarint_at(buf, pos)
                         n, pos = uvarint_at(buf, pos)
                         tag_end = pos + n
@@ -237,8 +237,9 @@ class ConsumerGroupCurrentMemberAssignmentValue(WireMessage):
                 raise bad_length("partitions_pending_revocation", n)
             partitions_pending_revocation: list[TopicPartitions] = []
             self.partitions_pending_revocation = partitions_pending_revocation
-            for _ in range(n):
-                topic_partitions_2 = new(TopicPartitions)
+            partitions_pending_revocation_count = n
+            for _ in range(partitions_pending_revocation_count):
+                topic_partitions_2 = TopicPartitions.__new__(TopicPartitions)
                 partitions_pending_revocation.append(topic_partitions_2)
                 (topic_partitions_2.topic_id,) = unpack_u(buf, pos)
                 pos += 16
@@ -254,10 +255,10 @@ class ConsumerGroupCurrentMemberAssignmentValue(WireMessage):
                     topic_partitions_2.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 topic_partitions_2.assignment_epochs = []
-                count, pos = uvarint_at(buf, pos)
-                if count:
+                tag_count_2, pos = uvarint_at(buf, pos)
+                if tag_count_2:
                     previous_tag_2 = -1
-                    for _ in range(count):
+                    for _ in range(tag_count_2):
                         tag_2, pos = uvarint_at(buf, pos)
                         n, pos = uvarint_at(buf, pos)
                         tag_end_2 = pos + n

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -10,6 +10,7 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
@@ -17,7 +18,6 @@ from moldau.protocol.wire import (
     bad_tag,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     put_tagged,
@@ -26,8 +26,8 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class ClassicProtocol(Message):
@@ -54,10 +54,10 @@ class ClassicMemberMetadata(Message):
     def __init__(
         self,
         session_timeout_ms: int = 0,
-        supported_protocols: list[ClassicProtocol] = UNSET,
+        supported_protocols: list[ClassicProtocol] = UNSET_LIST,
     ) -> None:
         self.session_timeout_ms = session_timeout_ms
-        self.supported_protocols = [] if supported_protocols is UNSET else supported_protocols
+        self.supported_protocols = [] if supported_protocols is UNSET_LIST else supported_protocols
 
 
 class ConsumerGroupMemberMetadataValue(WireMessage):
@@ -85,7 +85,7 @@ class ConsumerGroupMemberMetadataValue(WireMessage):
         rack_id: str | None = "",
         client_id: str = "",
         client_host: str = "",
-        subscribed_topic_names: list[str] = UNSET,
+        subscribed_topic_names: list[str] = UNSET_LIST,
         subscribed_topic_regex: str | None = "",
         rebalance_timeout_ms: int = -1,
         server_assignor: str | None = "",
@@ -95,7 +95,7 @@ class ConsumerGroupMemberMetadataValue(WireMessage):
         self.rack_id = rack_id
         self.client_id = client_id
         self.client_host = client_host
-        self.subscribed_topic_names = [] if subscribed_topic_names is UNSET else subscribed_topic_names
+        self.subscribed_topic_names = [] if subscribed_topic_names is UNSET_LIST else subscribed_topic_names
         self.subscribed_topic_regex = subscribed_topic_regex
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.server_assignor = server_assignor
@@ -218,7 +218,7 @@ class ConsumerGroupMemberMetadataValue(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -266,7 +266,8 @@ class ConsumerGroupMemberMetadataValue(WireMessage):
                 raise bad_length("subscribed_topic_names", n)
             subscribed_topic_names: list[str] = []
             self.subscribed_topic_names = subscribed_topic_names
-            for _ in range(n):
+            subscribed_topic_names_count = n
+            for _ in range(subscribed_topic_names_count):
                 n = buf[pos] - 1
                 pos += 1
                 if n > 126:
@@ -300,10 +301,10 @@ class ConsumerGroupMemberMetadataValue(WireMessage):
                 self.server_assignor = str(buf[pos : pos + n], "utf-8")
                 pos += n
             self.classic_member_metadata = ClassicMemberMetadata()
-            count, pos = uvarint_at(buf, pos)
-            if count:
+            tag_count, pos = uvarint_at(buf, pos)
+            if tag_count:
                 previous_tag = -1
-                for _ in range(count):
+                for _ in range(tag_count):
                     tag, pos = uvarint_at(buf, pos)
                     n, pos = uvarint_at(buf, pos)
                     tag_end = pos + n
@@ -316,7 +317,7 @@ class ConsumerGroupMemberMetadataValue(WireMessage):
                         if n == 0:
                             self.classic_member_metadata = None
                         else:
-                            classic_member_metadata = new(ClassicMemberMetadata)
+                            classic_member_metadata = ClassicMemberMetadata.__new__(ClassicMemberMetadata)
                             self.classic_member_metadata = classic_member_metadata
                             (classic_member_metadata.session_timeout_ms,) = unpack_i(buf, pos)
                             pos += 4
@@ -328,8 +329,9 @@ class ConsumerGroupMemberMetadataValue(WireMessage):
                                 raise bad_length("supported_protocols", n)
                             supported_protocols: list[ClassicProtocol] = []
                             classic_member_metadata.supported_protocols = supported_protocols
-                            for _ in range(n):
-                                classic_protocol = new(ClassicProtocol)
+                            supported_protocols_count = n
+                            for _ in range(supported_protocols_count):
+                                classic_protocol = ClassicProtocol.__new__(ClassicProtocol)
                                 supported_protocols.append(classic_protocol)
                                 n = buf[pos] - 1
                                 pos += 1

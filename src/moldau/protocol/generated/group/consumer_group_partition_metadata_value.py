@@ -2,33 +2,32 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class PartitionMetadata(Message):
@@ -40,10 +39,10 @@ class PartitionMetadata(Message):
     def __init__(
         self,
         partition: int = 0,
-        racks: list[str] = UNSET,
+        racks: list[str] = UNSET_LIST,
     ) -> None:
         self.partition = partition
-        self.racks = [] if racks is UNSET else racks
+        self.racks = [] if racks is UNSET_LIST else racks
 
 
 class TopicMetadata(Message):
@@ -59,12 +58,12 @@ class TopicMetadata(Message):
         topic_id: bytes = ZERO_UUID,
         topic_name: str = "",
         num_partitions: int = 0,
-        partition_metadata: list[PartitionMetadata] = UNSET,
+        partition_metadata: list[PartitionMetadata] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
         self.topic_name = topic_name
         self.num_partitions = num_partitions
-        self.partition_metadata = [] if partition_metadata is UNSET else partition_metadata
+        self.partition_metadata = [] if partition_metadata is UNSET_LIST else partition_metadata
 
 
 class ConsumerGroupPartitionMetadataValue(WireMessage):
@@ -80,9 +79,9 @@ class ConsumerGroupPartitionMetadataValue(WireMessage):
 
     def __init__(
         self,
-        topics: list[TopicMetadata] = UNSET,
+        topics: list[TopicMetadata] = UNSET_LIST,
     ) -> None:
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -137,7 +136,7 @@ class ConsumerGroupPartitionMetadataValue(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -147,8 +146,9 @@ class ConsumerGroupPartitionMetadataValue(WireMessage):
                 raise bad_length("topics", n)
             topics: list[TopicMetadata] = []
             self.topics = topics
-            for _ in range(n):
-                topic_metadata = new(TopicMetadata)
+            topics_count = n
+            for _ in range(topics_count):
+                topic_metadata = TopicMetadata.__new__(TopicMetadata)
                 topics.append(topic_metadata)
                 (topic_metadata.topic_id,) = unpack_u(buf, pos)
                 pos += 16
@@ -170,8 +170,9 @@ class ConsumerGroupPartitionMetadataValue(WireMessage):
                     raise bad_length("partition_metadata", n)
                 partition_metadata: list[PartitionMetadata] = []
                 topic_metadata.partition_metadata = partition_metadata
-                for _ in range(n):
-                    partition_metadata_2 = new(PartitionMetadata)
+                partition_metadata_count = n
+                for _ in range(partition_metadata_count):
+                    partition_metadata_2 = PartitionMetadata.__new__(PartitionMetadata)
                     partition_metadata.append(partition_metadata_2)
                     (partition_metadata_2.partition,) = unpack_i(buf, pos)
                     pos += 4
@@ -183,7 +184,8 @@ class ConsumerGroupPartitionMetadataValue(WireMessage):
                         raise bad_length("racks", n)
                     racks: list[str] = []
                     partition_metadata_2.racks = racks
-                    for _ in range(n):
+                    racks_count = n
+                    for _ in range(racks_count):
                         n = buf[pos] - 1
                         pos += 1
                         if n > 126:

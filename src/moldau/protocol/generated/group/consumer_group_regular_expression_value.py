@@ -2,27 +2,26 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_qq = Struct(">qq").pack
-unpack_qq = Struct(">qq").unpack_from
+pack_qq: Final = Struct(">qq").pack
+unpack_qq: Final = Struct(">qq").unpack_from
 
 
 class ConsumerGroupRegularExpressionValue(WireMessage):
@@ -40,11 +39,11 @@ class ConsumerGroupRegularExpressionValue(WireMessage):
 
     def __init__(
         self,
-        topics: list[str] = UNSET,
+        topics: list[str] = UNSET_LIST,
         version: int = 0,
         timestamp: int = 0,
     ) -> None:
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
         self.version = version
         self.timestamp = timestamp
 
@@ -78,7 +77,7 @@ class ConsumerGroupRegularExpressionValue(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -88,7 +87,8 @@ class ConsumerGroupRegularExpressionValue(WireMessage):
                 raise bad_length("topics", n)
             topics: list[str] = []
             self.topics = topics
-            for _ in range(n):
+            topics_count = n
+            for _ in range(topics_count):
                 n = buf[pos] - 1
                 pos += 1
                 if n > 126:

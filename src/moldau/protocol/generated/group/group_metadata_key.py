@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -12,12 +12,11 @@ from moldau.protocol.wire import (
     WireMessage,
     Writer,
     bad_length,
-    new,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
 
 
 class GroupMetadataKey(WireMessage):
@@ -56,7 +55,7 @@ class GroupMetadataKey(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (n,) = unpack_h(buf, pos)
             pos += 2

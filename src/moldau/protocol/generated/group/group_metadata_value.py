@@ -2,35 +2,34 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ii = Struct(">ii").pack
-unpack_ii = Struct(">ii").unpack_from
-pack_q = Struct(">q").pack
-unpack_q = Struct(">q").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ii: Final = Struct(">ii").pack
+unpack_ii: Final = Struct(">ii").unpack_from
+pack_q: Final = Struct(">q").pack
+unpack_q: Final = Struct(">q").unpack_from
 
 
 class MemberMetadata(Message):
@@ -89,14 +88,14 @@ class GroupMetadataValue(WireMessage):
         protocol: str | None = "",
         leader: str | None = "",
         current_state_timestamp: int = -1,
-        members: list[MemberMetadata] = UNSET,
+        members: list[MemberMetadata] = UNSET_LIST,
     ) -> None:
         self.protocol_type = protocol_type
         self.generation = generation
         self.protocol = protocol
         self.leader = leader
         self.current_state_timestamp = current_state_timestamp
-        self.members = [] if members is UNSET else members
+        self.members = [] if members is UNSET_LIST else members
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 4:
@@ -248,7 +247,7 @@ class GroupMetadataValue(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -311,8 +310,9 @@ class GroupMetadataValue(WireMessage):
                 raise bad_length("members", n)
             members: list[MemberMetadata] = []
             self.members = members
-            for _ in range(n):
-                member_metadata = new(MemberMetadata)
+            members_count = n
+            for _ in range(members_count):
+                member_metadata = MemberMetadata.__new__(MemberMetadata)
                 members.append(member_metadata)
                 if flexible:
                     n = buf[pos] - 1

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     WireMessage,
     Writer,
     bad_length,
-    new,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_q = Struct(">q").pack
-unpack_q = Struct(">q").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_q: Final = Struct(">q").pack
+unpack_q: Final = Struct(">q").unpack_from
 
 
 class LegacyOffsetCommitValue(WireMessage):
@@ -66,7 +65,7 @@ class LegacyOffsetCommitValue(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.offset,) = unpack_q(buf, pos)
             pos += 8

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -14,25 +14,24 @@ from moldau.protocol.wire import (
     bad_length,
     bad_tag,
     long_string_length,
-    new,
     put_string_length,
     put_tagged,
     unsupported_version,
     uvarint_at,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_q = Struct(">q").pack
-unpack_q = Struct(">q").unpack_from
-pack_qi = Struct(">qi").pack
-unpack_qi = Struct(">qi").unpack_from
-pack_qq = Struct(">qq").pack
-unpack_qq = Struct(">qq").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_q: Final = Struct(">q").pack
+unpack_q: Final = Struct(">q").unpack_from
+pack_qi: Final = Struct(">qi").pack
+unpack_qi: Final = Struct(">qi").unpack_from
+pack_qq: Final = Struct(">qq").pack
+unpack_qq: Final = Struct(">qq").unpack_from
 
 
 class OffsetCommitValue(WireMessage):
@@ -119,7 +118,7 @@ class OffsetCommitValue(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_3:
                 self.offset, self.leader_epoch = unpack_qi(buf, pos)
@@ -153,10 +152,10 @@ class OffsetCommitValue(WireMessage):
                 self.expire_timestamp = -1
             self.topic_id = ZERO_UUID
             if flexible:
-                count, pos = uvarint_at(buf, pos)
-                if count:
+                tag_count, pos = uvarint_at(buf, pos)
+                if tag_count:
                     previous_tag = -1
-                    for _ in range(count):
+                    for _ in range(tag_count):
                         tag, pos = uvarint_at(buf, pos)
                         n, pos = uvarint_at(buf, pos)
                         tag_end = pos + n

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,13 +12,12 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -26,12 +25,12 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_iib = Struct(">iib").pack
-unpack_iib = Struct(">iib").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_iib: Final = Struct(">iib").pack
+unpack_iib: Final = Struct(">iib").unpack_from
 
 
 class TopicPartitions(Message):
@@ -43,10 +42,10 @@ class TopicPartitions(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[int] = UNSET,
+        partitions: list[int] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class ShareGroupCurrentMemberAssignmentValue(WireMessage):
@@ -68,12 +67,12 @@ class ShareGroupCurrentMemberAssignmentValue(WireMessage):
         member_epoch: int = 0,
         previous_member_epoch: int = 0,
         state: int = 0,
-        assigned_partitions: list[TopicPartitions] = UNSET,
+        assigned_partitions: list[TopicPartitions] = UNSET_LIST,
     ) -> None:
         self.member_epoch = member_epoch
         self.previous_member_epoch = previous_member_epoch
         self.state = state
-        self.assigned_partitions = [] if assigned_partitions is UNSET else assigned_partitions
+        self.assigned_partitions = [] if assigned_partitions is UNSET_LIST else assigned_partitions
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -109,7 +108,7 @@ class ShareGroupCurrentMemberAssignmentValue(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.member_epoch, self.previous_member_epoch, self.state = unpack_iib(buf, pos)
             pos += 9
@@ -121,8 +120,9 @@ class ShareGroupCurrentMemberAssignmentValue(WireMessage):
                 raise bad_length("assigned_partitions", n)
             assigned_partitions: list[TopicPartitions] = []
             self.assigned_partitions = assigned_partitions
-            for _ in range(n):
-                topic_partitions = new(TopicPartitions)
+            assigned_partitions_count = n
+            for _ in range(assigned_partitions_count):
+                topic_partitions = TopicPartitions.__new__(TopicPartitions)
                 assigned_partitions.append(topic_partitions)
                 (topic_partitions.topic_id,) = unpack_u(buf, pos)
                 pos += 16

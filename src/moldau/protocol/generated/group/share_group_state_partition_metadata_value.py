@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -28,10 +27,10 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
 
 
 class TopicPartitionsInfo(Message):
@@ -45,11 +44,11 @@ class TopicPartitionsInfo(Message):
         self,
         topic_id: bytes = ZERO_UUID,
         topic_name: str = "",
-        partitions: list[int] = UNSET,
+        partitions: list[int] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
         self.topic_name = topic_name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class TopicInfo(Message):
@@ -82,13 +81,13 @@ class ShareGroupStatePartitionMetadataValue(WireMessage):
 
     def __init__(
         self,
-        initializing_topics: list[TopicPartitionsInfo] = UNSET,
-        initialized_topics: list[TopicPartitionsInfo] = UNSET,
-        deleting_topics: list[TopicInfo] = UNSET,
+        initializing_topics: list[TopicPartitionsInfo] = UNSET_LIST,
+        initialized_topics: list[TopicPartitionsInfo] = UNSET_LIST,
+        deleting_topics: list[TopicInfo] = UNSET_LIST,
     ) -> None:
-        self.initializing_topics = [] if initializing_topics is UNSET else initializing_topics
-        self.initialized_topics = [] if initialized_topics is UNSET else initialized_topics
-        self.deleting_topics = [] if deleting_topics is UNSET else deleting_topics
+        self.initializing_topics = [] if initializing_topics is UNSET_LIST else initializing_topics
+        self.initialized_topics = [] if initialized_topics is UNSET_LIST else initialized_topics
+        self.deleting_topics = [] if deleting_topics is UNSET_LIST else deleting_topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -169,7 +168,7 @@ class ShareGroupStatePartitionMetadataValue(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -179,8 +178,9 @@ class ShareGroupStatePartitionMetadataValue(WireMessage):
                 raise bad_length("initializing_topics", n)
             initializing_topics: list[TopicPartitionsInfo] = []
             self.initializing_topics = initializing_topics
-            for _ in range(n):
-                topic_partitions_info = new(TopicPartitionsInfo)
+            initializing_topics_count = n
+            for _ in range(initializing_topics_count):
+                topic_partitions_info = TopicPartitionsInfo.__new__(TopicPartitionsInfo)
                 initializing_topics.append(topic_partitions_info)
                 (topic_partitions_info.topic_id,) = unpack_u(buf, pos)
                 pos += 16
@@ -215,8 +215,9 @@ class ShareGroupStatePartitionMetadataValue(WireMessage):
                 raise bad_length("initialized_topics", n)
             initialized_topics: list[TopicPartitionsInfo] = []
             self.initialized_topics = initialized_topics
-            for _ in range(n):
-                topic_partitions_info_2 = new(TopicPartitionsInfo)
+            initialized_topics_count = n
+            for _ in range(initialized_topics_count):
+                topic_partitions_info_2 = TopicPartitionsInfo.__new__(TopicPartitionsInfo)
                 initialized_topics.append(topic_partitions_info_2)
                 (topic_partitions_info_2.topic_id,) = unpack_u(buf, pos)
                 pos += 16
@@ -251,8 +252,9 @@ class ShareGroupStatePartitionMetadataValue(WireMessage):
                 raise bad_length("deleting_topics", n)
             deleting_topics: list[TopicInfo] = []
             self.deleting_topics = deleting_topics
-            for _ in range(n):
-                topic_info = new(TopicInfo)
+            deleting_topics_count = n
+            for _ in range(deleting_topics_count):
+                topic_info = TopicInfo.__new__(TopicInfo)
                 deleting_topics.append(topic_info)
                 (topic_info.topic_id,) = unpack_u(buf, pos)
                 pos += 16

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,13 +12,12 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -26,10 +25,10 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
 
 
 class TopicPartition(Message):
@@ -41,10 +40,10 @@ class TopicPartition(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[int] = UNSET,
+        partitions: list[int] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class ShareGroupTargetAssignmentMemberValue(WireMessage):
@@ -60,9 +59,9 @@ class ShareGroupTargetAssignmentMemberValue(WireMessage):
 
     def __init__(
         self,
-        topic_partitions: list[TopicPartition] = UNSET,
+        topic_partitions: list[TopicPartition] = UNSET_LIST,
     ) -> None:
-        self.topic_partitions = [] if topic_partitions is UNSET else topic_partitions
+        self.topic_partitions = [] if topic_partitions is UNSET_LIST else topic_partitions
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -97,7 +96,7 @@ class ShareGroupTargetAssignmentMemberValue(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -107,8 +106,9 @@ class ShareGroupTargetAssignmentMemberValue(WireMessage):
                 raise bad_length("topic_partitions", n)
             topic_partitions: list[TopicPartition] = []
             self.topic_partitions = topic_partitions
-            for _ in range(n):
-                topic_partition = new(TopicPartition)
+            topic_partitions_count = n
+            for _ in range(topic_partitions_count):
+                topic_partition = TopicPartition.__new__(TopicPartition)
                 topic_partitions.append(topic_partition)
                 (topic_partition.topic_id,) = unpack_u(buf, pos)
                 pos += 16

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,7 +12,7 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
@@ -20,7 +20,6 @@ from moldau.protocol.wire import (
     bad_tag,
     long_length,
     long_string_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -31,8 +30,8 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-pack_iib = Struct(">iib").pack
-unpack_iib = Struct(">iib").unpack_from
+pack_iib: Final = Struct(">iib").pack
+unpack_iib: Final = Struct(">iib").unpack_from
 
 
 class TaskIds(Message):
@@ -45,12 +44,12 @@ class TaskIds(Message):
     def __init__(
         self,
         subtopology_id: str = "",
-        partitions: list[int] = UNSET,
-        assignment_epochs: list[int] | None = UNSET,
+        partitions: list[int] = UNSET_LIST,
+        assignment_epochs: list[int] | None = UNSET_LIST,
     ) -> None:
         self.subtopology_id = subtopology_id
-        self.partitions = [] if partitions is UNSET else partitions
-        self.assignment_epochs = [] if assignment_epochs is UNSET else assignment_epochs
+        self.partitions = [] if partitions is UNSET_LIST else partitions
+        self.assignment_epochs = [] if assignment_epochs is UNSET_LIST else assignment_epochs
 
 
 class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
@@ -77,22 +76,22 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
         member_epoch: int = 0,
         previous_member_epoch: int = 0,
         state: int = 0,
-        active_tasks: list[TaskIds] = UNSET,
-        standby_tasks: list[TaskIds] = UNSET,
-        warmup_tasks: list[TaskIds] = UNSET,
-        active_tasks_pending_revocation: list[TaskIds] = UNSET,
-        standby_tasks_pending_revocation: list[TaskIds] = UNSET,
-        warmup_tasks_pending_revocation: list[TaskIds] = UNSET,
+        active_tasks: list[TaskIds] = UNSET_LIST,
+        standby_tasks: list[TaskIds] = UNSET_LIST,
+        warmup_tasks: list[TaskIds] = UNSET_LIST,
+        active_tasks_pending_revocation: list[TaskIds] = UNSET_LIST,
+        standby_tasks_pending_revocation: list[TaskIds] = UNSET_LIST,
+        warmup_tasks_pending_revocation: list[TaskIds] = UNSET_LIST,
     ) -> None:
         self.member_epoch = member_epoch
         self.previous_member_epoch = previous_member_epoch
         self.state = state
-        self.active_tasks = [] if active_tasks is UNSET else active_tasks
-        self.standby_tasks = [] if standby_tasks is UNSET else standby_tasks
-        self.warmup_tasks = [] if warmup_tasks is UNSET else warmup_tasks
-        self.active_tasks_pending_revocation = [] if active_tasks_pending_revocation is UNSET else active_tasks_pending_revocation
-        self.standby_tasks_pending_revocation = [] if standby_tasks_pending_revocation is UNSET else standby_tasks_pending_revocation
-        self.warmup_tasks_pending_revocation = [] if warmup_tasks_pending_revocation is UNSET else warmup_tasks_pending_revocation
+        self.active_tasks = [] if active_tasks is UNSET_LIST else active_tasks
+        self.standby_tasks = [] if standby_tasks is UNSET_LIST else standby_tasks
+        self.warmup_tasks = [] if warmup_tasks is UNSET_LIST else warmup_tasks
+        self.active_tasks_pending_revocation = [] if active_tasks_pending_revocation is UNSET_LIST else active_tasks_pending_revocation
+        self.standby_tasks_pending_revocation = [] if standby_tasks_pending_revocation is UNSET_LIST else standby_tasks_pending_revocation
+        self.warmup_tasks_pending_revocation = [] if warmup_tasks_pending_revocation is UNSET_LIST else warmup_tasks_pending_revocation
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -357,7 +356,7 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.member_epoch, self.previous_member_epoch, self.state = unpack_iib(buf, pos)
             pos += 9
@@ -369,8 +368,9 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                 raise bad_length("active_tasks", n)
             active_tasks: list[TaskIds] = []
             self.active_tasks = active_tasks
-            for _ in range(n):
-                task_ids = new(TaskIds)
+            active_tasks_count = n
+            for _ in range(active_tasks_count):
+                task_ids = TaskIds.__new__(TaskIds)
                 active_tasks.append(task_ids)
                 n = buf[pos] - 1
                 pos += 1
@@ -392,10 +392,10 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                     task_ids.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 task_ids.assignment_epochs = []
-                count, pos = uvarint_at(buf, pos)
-                if count:
+                tag_count, pos = uvarint_at(buf, pos)
+                if tag_count:
                     previous_tag = -1
-                    for _ in range(count):
+                    for _ in range(tag_count):
                         tag, pos = uvarint_at(buf, pos)
                         n, pos = uvarint_at(buf, pos)
                         tag_end = pos + n
@@ -429,8 +429,9 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                 raise bad_length("standby_tasks", n)
             standby_tasks: list[TaskIds] = []
             self.standby_tasks = standby_tasks
-            for _ in range(n):
-                task_ids_2 = new(TaskIds)
+            standby_tasks_count = n
+            for _ in range(standby_tasks_count):
+                task_ids_2 = TaskIds.__new__(TaskIds)
                 standby_tasks.append(task_ids_2)
                 n = buf[pos] - 1
                 pos += 1
@@ -452,10 +453,10 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                     task_ids_2.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 task_ids_2.assignment_epochs = []
-                count, pos = uvarint_at(buf, pos)
-                if count:
+                tag_count_2, pos = uvarint_at(buf, pos)
+                if tag_count_2:
                     previous_tag_2 = -1
-                    for _ in range(count):
+                    for _ in range(tag_count_2):
                         tag_2, pos = uvarint_at(buf, pos)
                         n, pos = uvarint_at(buf, pos)
                         tag_end_2 = pos + n
@@ -489,8 +490,9 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                 raise bad_length("warmup_tasks", n)
             warmup_tasks: list[TaskIds] = []
             self.warmup_tasks = warmup_tasks
-            for _ in range(n):
-                task_ids_3 = new(TaskIds)
+            warmup_tasks_count = n
+            for _ in range(warmup_tasks_count):
+                task_ids_3 = TaskIds.__new__(TaskIds)
                 warmup_tasks.append(task_ids_3)
                 n = buf[pos] - 1
                 pos += 1
@@ -512,10 +514,10 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                     task_ids_3.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 task_ids_3.assignment_epochs = []
-                count, pos = uvarint_at(buf, pos)
-                if count:
+                tag_count_3, pos = uvarint_at(buf, pos)
+                if tag_count_3:
                     previous_tag_3 = -1
-                    for _ in range(count):
+                    for _ in range(tag_count_3):
                         tag_3, pos = uvarint_at(buf, pos)
                         n, pos = uvarint_at(buf, pos)
                         tag_end_3 = pos + n
@@ -549,8 +551,9 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                 raise bad_length("active_tasks_pending_revocation", n)
             active_tasks_pending_revocation: list[TaskIds] = []
             self.active_tasks_pending_revocation = active_tasks_pending_revocation
-            for _ in range(n):
-                task_ids_4 = new(TaskIds)
+            active_tasks_pending_revocation_count = n
+            for _ in range(active_tasks_pending_revocation_count):
+                task_ids_4 = TaskIds.__new__(TaskIds)
                 active_tasks_pending_revocation.append(task_ids_4)
                 n = buf[pos] - 1
                 pos += 1
@@ -572,10 +575,10 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                     task_ids_4.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 task_ids_4.assignment_epochs = []
-                count, pos = uvarint_at(buf, pos)
-                if count:
+                tag_count_4, pos = uvarint_at(buf, pos)
+                if tag_count_4:
                     previous_tag_4 = -1
-                    for _ in range(count):
+                    for _ in range(tag_count_4):
                         tag_4, pos = uvarint_at(buf, pos)
                         n, pos = uvarint_at(buf, pos)
                         tag_end_4 = pos + n
@@ -609,8 +612,9 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                 raise bad_length("standby_tasks_pending_revocation", n)
             standby_tasks_pending_revocation: list[TaskIds] = []
             self.standby_tasks_pending_revocation = standby_tasks_pending_revocation
-            for _ in range(n):
-                task_ids_5 = new(TaskIds)
+            standby_tasks_pending_revocation_count = n
+            for _ in range(standby_tasks_pending_revocation_count):
+                task_ids_5 = TaskIds.__new__(TaskIds)
                 standby_tasks_pending_revocation.append(task_ids_5)
                 n = buf[pos] - 1
                 pos += 1
@@ -632,10 +636,10 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                     task_ids_5.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 task_ids_5.assignment_epochs = []
-                count, pos = uvarint_at(buf, pos)
-                if count:
+                tag_count_5, pos = uvarint_at(buf, pos)
+                if tag_count_5:
                     previous_tag_5 = -1
-                    for _ in range(count):
+                    for _ in range(tag_count_5):
                         tag_5, pos = uvarint_at(buf, pos)
                         n, pos = uvarint_at(buf, pos)
                         tag_end_5 = pos + n
@@ -669,8 +673,9 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                 raise bad_length("warmup_tasks_pending_revocation", n)
             warmup_tasks_pending_revocation: list[TaskIds] = []
             self.warmup_tasks_pending_revocation = warmup_tasks_pending_revocation
-            for _ in range(n):
-                task_ids_6 = new(TaskIds)
+            warmup_tasks_pending_revocation_count = n
+            for _ in range(warmup_tasks_pending_revocation_count):
+                task_ids_6 = TaskIds.__new__(TaskIds)
                 warmup_tasks_pending_revocation.append(task_ids_6)
                 n = buf[pos] - 1
                 pos += 1
@@ -692,10 +697,10 @@ class StreamsGroupCurrentMemberAssignmentValue(WireMessage):
                     task_ids_6.partitions = numbers_at("i", buf, pos, n)
                 pos += n * 4
                 task_ids_6.assignment_epochs = []
-                count, pos = uvarint_at(buf, pos)
-                if count:
+                tag_count_6, pos = uvarint_at(buf, pos)
+                if tag_count_6:
                     previous_tag_6 = -1
-                    for _ in range(count):
+                    for _ in range(tag_count_6):
                         tag_6, pos = uvarint_at(buf, pos)
                         n, pos = uvarint_at(buf, pos)
                         tag_end_6 = pos + n

@@ -2,31 +2,30 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_H = Struct(">H").pack
-unpack_H = Struct(">H").unpack_from
-pack_ii = Struct(">ii").pack
-unpack_ii = Struct(">ii").unpack_from
+pack_H: Final = Struct(">H").pack
+unpack_H: Final = Struct(">H").unpack_from
+pack_ii: Final = Struct(">ii").pack
+unpack_ii: Final = Struct(">ii").unpack_from
 
 
 class Endpoint(Message):
@@ -88,7 +87,7 @@ class StreamsGroupMemberMetadataValue(WireMessage):
         topology_epoch: int = 0,
         process_id: str = "",
         user_endpoint: Endpoint | None = None,
-        client_tags: list[KeyValue] = UNSET,
+        client_tags: list[KeyValue] = UNSET_LIST,
     ) -> None:
         self.instance_id = instance_id
         self.rack_id = rack_id
@@ -98,7 +97,7 @@ class StreamsGroupMemberMetadataValue(WireMessage):
         self.topology_epoch = topology_epoch
         self.process_id = process_id
         self.user_endpoint = user_endpoint
-        self.client_tags = [] if client_tags is UNSET else client_tags
+        self.client_tags = [] if client_tags is UNSET_LIST else client_tags
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -193,7 +192,7 @@ class StreamsGroupMemberMetadataValue(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -248,7 +247,7 @@ class StreamsGroupMemberMetadataValue(WireMessage):
             if n > 127:
                 self.user_endpoint = None
             else:
-                user_endpoint = new(Endpoint)
+                user_endpoint = Endpoint.__new__(Endpoint)
                 self.user_endpoint = user_endpoint
                 n = buf[pos] - 1
                 pos += 1
@@ -272,8 +271,9 @@ class StreamsGroupMemberMetadataValue(WireMessage):
                 raise bad_length("client_tags", n)
             client_tags: list[KeyValue] = []
             self.client_tags = client_tags
-            for _ in range(n):
-                key_value = new(KeyValue)
+            client_tags_count = n
+            for _ in range(client_tags_count):
+                key_value = KeyValue.__new__(KeyValue)
                 client_tags.append(key_value)
                 n = buf[pos] - 1
                 pos += 1

@@ -2,14 +2,14 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
@@ -17,7 +17,6 @@ from moldau.protocol.wire import (
     bad_tag,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     put_tagged,
@@ -26,10 +25,10 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iq: Final = Struct(">iq").pack
+unpack_iq: Final = Struct(">iq").unpack_from
 
 
 class LastAssignmentConfig(Message):
@@ -66,12 +65,12 @@ class StreamsGroupMetadataValue(WireMessage):
         epoch: int = 0,
         metadata_hash: int = 0,
         validated_topology_epoch: int = -1,
-        last_assignment_configs: list[LastAssignmentConfig] | None = UNSET,
+        last_assignment_configs: list[LastAssignmentConfig] | None = UNSET_LIST,
     ) -> None:
         self.epoch = epoch
         self.metadata_hash = metadata_hash
         self.validated_topology_epoch = validated_topology_epoch
-        self.last_assignment_configs = [] if last_assignment_configs is UNSET else last_assignment_configs
+        self.last_assignment_configs = [] if last_assignment_configs is UNSET_LIST else last_assignment_configs
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -126,16 +125,16 @@ class StreamsGroupMetadataValue(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.epoch, self.metadata_hash = unpack_iq(buf, pos)
             pos += 12
             self.validated_topology_epoch = -1
             self.last_assignment_configs = []
-            count, pos = uvarint_at(buf, pos)
-            if count:
+            tag_count, pos = uvarint_at(buf, pos)
+            if tag_count:
                 previous_tag = -1
-                for _ in range(count):
+                for _ in range(tag_count):
                     tag, pos = uvarint_at(buf, pos)
                     n, pos = uvarint_at(buf, pos)
                     tag_end = pos + n
@@ -157,8 +156,9 @@ class StreamsGroupMetadataValue(WireMessage):
                         else:
                             last_assignment_configs: list[LastAssignmentConfig] = []
                             self.last_assignment_configs = last_assignment_configs
-                            for _ in range(n):
-                                last_assignment_config = new(LastAssignmentConfig)
+                            last_assignment_configs_count = n
+                            for _ in range(last_assignment_configs_count):
+                                last_assignment_config = LastAssignmentConfig.__new__(LastAssignmentConfig)
                                 last_assignment_configs.append(last_assignment_config)
                                 n = buf[pos] - 1
                                 pos += 1

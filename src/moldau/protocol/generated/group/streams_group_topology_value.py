@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -25,10 +24,10 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class TopicConfig(Message):
@@ -59,12 +58,12 @@ class TopicInfo(Message):
         name: str = "",
         partitions: int = 0,
         replication_factor: int = 0,
-        topic_configs: list[TopicConfig] = UNSET,
+        topic_configs: list[TopicConfig] = UNSET_LIST,
     ) -> None:
         self.name = name
         self.partitions = partitions
         self.replication_factor = replication_factor
-        self.topic_configs = [] if topic_configs is UNSET else topic_configs
+        self.topic_configs = [] if topic_configs is UNSET_LIST else topic_configs
 
 
 class CopartitionGroup(Message):
@@ -76,13 +75,13 @@ class CopartitionGroup(Message):
 
     def __init__(
         self,
-        source_topics: list[int] = UNSET,
-        source_topic_regex: list[int] = UNSET,
-        repartition_source_topics: list[int] = UNSET,
+        source_topics: list[int] = UNSET_LIST,
+        source_topic_regex: list[int] = UNSET_LIST,
+        repartition_source_topics: list[int] = UNSET_LIST,
     ) -> None:
-        self.source_topics = [] if source_topics is UNSET else source_topics
-        self.source_topic_regex = [] if source_topic_regex is UNSET else source_topic_regex
-        self.repartition_source_topics = [] if repartition_source_topics is UNSET else repartition_source_topics
+        self.source_topics = [] if source_topics is UNSET_LIST else source_topics
+        self.source_topic_regex = [] if source_topic_regex is UNSET_LIST else source_topic_regex
+        self.repartition_source_topics = [] if repartition_source_topics is UNSET_LIST else repartition_source_topics
 
 
 class Subtopology(Message):
@@ -99,20 +98,20 @@ class Subtopology(Message):
     def __init__(
         self,
         subtopology_id: str = "",
-        source_topics: list[str] = UNSET,
-        source_topic_regex: list[str] = UNSET,
-        state_changelog_topics: list[TopicInfo] = UNSET,
-        repartition_sink_topics: list[str] = UNSET,
-        repartition_source_topics: list[TopicInfo] = UNSET,
-        copartition_groups: list[CopartitionGroup] = UNSET,
+        source_topics: list[str] = UNSET_LIST,
+        source_topic_regex: list[str] = UNSET_LIST,
+        state_changelog_topics: list[TopicInfo] = UNSET_LIST,
+        repartition_sink_topics: list[str] = UNSET_LIST,
+        repartition_source_topics: list[TopicInfo] = UNSET_LIST,
+        copartition_groups: list[CopartitionGroup] = UNSET_LIST,
     ) -> None:
         self.subtopology_id = subtopology_id
-        self.source_topics = [] if source_topics is UNSET else source_topics
-        self.source_topic_regex = [] if source_topic_regex is UNSET else source_topic_regex
-        self.state_changelog_topics = [] if state_changelog_topics is UNSET else state_changelog_topics
-        self.repartition_sink_topics = [] if repartition_sink_topics is UNSET else repartition_sink_topics
-        self.repartition_source_topics = [] if repartition_source_topics is UNSET else repartition_source_topics
-        self.copartition_groups = [] if copartition_groups is UNSET else copartition_groups
+        self.source_topics = [] if source_topics is UNSET_LIST else source_topics
+        self.source_topic_regex = [] if source_topic_regex is UNSET_LIST else source_topic_regex
+        self.state_changelog_topics = [] if state_changelog_topics is UNSET_LIST else state_changelog_topics
+        self.repartition_sink_topics = [] if repartition_sink_topics is UNSET_LIST else repartition_sink_topics
+        self.repartition_source_topics = [] if repartition_source_topics is UNSET_LIST else repartition_source_topics
+        self.copartition_groups = [] if copartition_groups is UNSET_LIST else copartition_groups
 
 
 class StreamsGroupTopologyValue(WireMessage):
@@ -130,10 +129,10 @@ class StreamsGroupTopologyValue(WireMessage):
     def __init__(
         self,
         epoch: int = 0,
-        subtopologies: list[Subtopology] = UNSET,
+        subtopologies: list[Subtopology] = UNSET_LIST,
     ) -> None:
         self.epoch = epoch
-        self.subtopologies = [] if subtopologies is UNSET else subtopologies
+        self.subtopologies = [] if subtopologies is UNSET_LIST else subtopologies
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -302,7 +301,7 @@ class StreamsGroupTopologyValue(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.epoch,) = unpack_i(buf, pos)
             pos += 4
@@ -314,8 +313,9 @@ class StreamsGroupTopologyValue(WireMessage):
                 raise bad_length("subtopologies", n)
             subtopologies: list[Subtopology] = []
             self.subtopologies = subtopologies
-            for _ in range(n):
-                subtopology = new(Subtopology)
+            subtopologies_count = n
+            for _ in range(subtopologies_count):
+                subtopology = Subtopology.__new__(Subtopology)
                 subtopologies.append(subtopology)
                 n = buf[pos] - 1
                 pos += 1
@@ -333,7 +333,8 @@ class StreamsGroupTopologyValue(WireMessage):
                     raise bad_length("source_topics", n)
                 source_topics: list[str] = []
                 subtopology.source_topics = source_topics
-                for _ in range(n):
+                source_topics_count = n
+                for _ in range(source_topics_count):
                     n = buf[pos] - 1
                     pos += 1
                     if n > 126:
@@ -350,7 +351,8 @@ class StreamsGroupTopologyValue(WireMessage):
                     raise bad_length("source_topic_regex", n)
                 source_topic_regex: list[str] = []
                 subtopology.source_topic_regex = source_topic_regex
-                for _ in range(n):
+                source_topic_regex_count = n
+                for _ in range(source_topic_regex_count):
                     n = buf[pos] - 1
                     pos += 1
                     if n > 126:
@@ -367,8 +369,9 @@ class StreamsGroupTopologyValue(WireMessage):
                     raise bad_length("state_changelog_topics", n)
                 state_changelog_topics: list[TopicInfo] = []
                 subtopology.state_changelog_topics = state_changelog_topics
-                for _ in range(n):
-                    topic_info = new(TopicInfo)
+                state_changelog_topics_count = n
+                for _ in range(state_changelog_topics_count):
+                    topic_info = TopicInfo.__new__(TopicInfo)
                     state_changelog_topics.append(topic_info)
                     n = buf[pos] - 1
                     pos += 1
@@ -388,8 +391,9 @@ class StreamsGroupTopologyValue(WireMessage):
                         raise bad_length("topic_configs", n)
                     topic_configs: list[TopicConfig] = []
                     topic_info.topic_configs = topic_configs
-                    for _ in range(n):
-                        topic_config = new(TopicConfig)
+                    topic_configs_count = n
+                    for _ in range(topic_configs_count):
+                        topic_config = TopicConfig.__new__(TopicConfig)
                         topic_configs.append(topic_config)
                         n = buf[pos] - 1
                         pos += 1
@@ -423,7 +427,8 @@ class StreamsGroupTopologyValue(WireMessage):
                     raise bad_length("repartition_sink_topics", n)
                 repartition_sink_topics: list[str] = []
                 subtopology.repartition_sink_topics = repartition_sink_topics
-                for _ in range(n):
+                repartition_sink_topics_count = n
+                for _ in range(repartition_sink_topics_count):
                     n = buf[pos] - 1
                     pos += 1
                     if n > 126:
@@ -440,8 +445,9 @@ class StreamsGroupTopologyValue(WireMessage):
                     raise bad_length("repartition_source_topics", n)
                 repartition_source_topics: list[TopicInfo] = []
                 subtopology.repartition_source_topics = repartition_source_topics
-                for _ in range(n):
-                    topic_info_2 = new(TopicInfo)
+                repartition_source_topics_count = n
+                for _ in range(repartition_source_topics_count):
+                    topic_info_2 = TopicInfo.__new__(TopicInfo)
                     repartition_source_topics.append(topic_info_2)
                     n = buf[pos] - 1
                     pos += 1
@@ -461,8 +467,9 @@ class StreamsGroupTopologyValue(WireMessage):
                         raise bad_length("topic_configs", n)
                     topic_configs_2: list[TopicConfig] = []
                     topic_info_2.topic_configs = topic_configs_2
-                    for _ in range(n):
-                        topic_config_2 = new(TopicConfig)
+                    topic_configs_count_2 = n
+                    for _ in range(topic_configs_count_2):
+                        topic_config_2 = TopicConfig.__new__(TopicConfig)
                         topic_configs_2.append(topic_config_2)
                         n = buf[pos] - 1
                         pos += 1
@@ -496,8 +503,9 @@ class StreamsGroupTopologyValue(WireMessage):
                     raise bad_length("copartition_groups", n)
                 copartition_groups: list[CopartitionGroup] = []
                 subtopology.copartition_groups = copartition_groups
-                for _ in range(n):
-                    copartition_group = new(CopartitionGroup)
+                copartition_groups_count = n
+                for _ in range(copartition_groups_count):
+                    copartition_group = CopartitionGroup.__new__(CopartitionGroup)
                     copartition_groups.append(copartition_group)
                     n = buf[pos] - 1
                     pos += 1

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -13,20 +13,19 @@ from moldau.protocol.wire import (
     Writer,
     bad_length,
     long_string_length,
-    new,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_ub = Struct(">16sb").pack
-unpack_ub = Struct(">16sb").unpack_from
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_bb = Struct(">bb").pack
-unpack_bb = Struct(">bb").unpack_from
+pack_ub: Final = Struct(">16sb").pack
+unpack_ub: Final = Struct(">16sb").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_bb: Final = Struct(">bb").pack
+unpack_bb: Final = Struct(">bb").unpack_from
 
 
 class AccessControlEntryRecord(WireMessage):
@@ -107,7 +106,7 @@ class AccessControlEntryRecord(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.id, self.resource_type = unpack_ub(buf, pos)
             pos += 17

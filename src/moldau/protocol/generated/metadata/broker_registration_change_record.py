@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
@@ -16,7 +16,6 @@ from moldau.protocol.wire import (
     bad_tag,
     join_uuids,
     long_length,
-    new,
     not_in_version,
     put_length,
     put_tagged,
@@ -25,10 +24,10 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_iq: Final = Struct(">iq").pack
+unpack_iq: Final = Struct(">iq").unpack_from
 
 
 class BrokerRegistrationChangeRecord(WireMessage):
@@ -53,14 +52,14 @@ class BrokerRegistrationChangeRecord(WireMessage):
         broker_epoch: int = 0,
         fenced: int = 0,
         in_controlled_shutdown: int = 0,
-        log_dirs: list[bytes] = UNSET,
+        log_dirs: list[bytes] = UNSET_LIST,
         cordoned_log_dirs: list[bytes] | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
         self.fenced = fenced
         self.in_controlled_shutdown = in_controlled_shutdown
-        self.log_dirs = [] if log_dirs is UNSET else log_dirs
+        self.log_dirs = [] if log_dirs is UNSET_LIST else log_dirs
         self.cordoned_log_dirs = cordoned_log_dirs
 
     def write(self, w: Writer, version: int) -> None:
@@ -128,7 +127,7 @@ class BrokerRegistrationChangeRecord(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.broker_id, self.broker_epoch = unpack_iq(buf, pos)
             pos += 12
@@ -136,10 +135,10 @@ class BrokerRegistrationChangeRecord(WireMessage):
             self.in_controlled_shutdown = 0
             self.log_dirs = []
             self.cordoned_log_dirs = None
-            count, pos = uvarint_at(buf, pos)
-            if count:
+            tag_count, pos = uvarint_at(buf, pos)
+            if tag_count:
                 previous_tag = -1
-                for _ in range(count):
+                for _ in range(tag_count):
                     tag, pos = uvarint_at(buf, pos)
                     n, pos = uvarint_at(buf, pos)
                     tag_end = pos + n

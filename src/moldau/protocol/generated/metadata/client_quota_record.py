@@ -2,29 +2,28 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_dz = Struct(">d?").pack
-unpack_dz = Struct(">d?").unpack_from
+pack_dz: Final = Struct(">d?").pack
+unpack_dz: Final = Struct(">d?").unpack_from
 
 
 class EntityData(Message):
@@ -58,12 +57,12 @@ class ClientQuotaRecord(WireMessage):
 
     def __init__(
         self,
-        entity: list[EntityData] = UNSET,
+        entity: list[EntityData] = UNSET_LIST,
         key: str = "",
         value: float = 0.0,
         remove: bool = False,
     ) -> None:
-        self.entity = [] if entity is UNSET else entity
+        self.entity = [] if entity is UNSET_LIST else entity
         self.key = key
         self.value = value
         self.remove = remove
@@ -116,7 +115,7 @@ class ClientQuotaRecord(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -126,8 +125,9 @@ class ClientQuotaRecord(WireMessage):
                 raise bad_length("entity", n)
             entity: list[EntityData] = []
             self.entity = entity
-            for _ in range(n):
-                entity_data = new(EntityData)
+            entity_count = n
+            for _ in range(entity_count):
+                entity_data = EntityData.__new__(EntityData)
                 entity.append(entity_data)
                 n = buf[pos] - 1
                 pos += 1

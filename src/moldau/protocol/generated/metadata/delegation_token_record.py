@@ -2,28 +2,27 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_qqq = Struct(">qqq").pack
-unpack_qqq = Struct(">qqq").unpack_from
+pack_qqq: Final = Struct(">qqq").pack
+unpack_qqq: Final = Struct(">qqq").unpack_from
 
 
 class DelegationTokenRecord(WireMessage):
@@ -47,7 +46,7 @@ class DelegationTokenRecord(WireMessage):
         self,
         owner: str = "",
         requester: str = "",
-        renewers: list[str] = UNSET,
+        renewers: list[str] = UNSET_LIST,
         issue_timestamp: int = 0,
         max_timestamp: int = 0,
         expiration_timestamp: int = 0,
@@ -55,7 +54,7 @@ class DelegationTokenRecord(WireMessage):
     ) -> None:
         self.owner = owner
         self.requester = requester
-        self.renewers = [] if renewers is UNSET else renewers
+        self.renewers = [] if renewers is UNSET_LIST else renewers
         self.issue_timestamp = issue_timestamp
         self.max_timestamp = max_timestamp
         self.expiration_timestamp = expiration_timestamp
@@ -112,7 +111,7 @@ class DelegationTokenRecord(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -138,7 +137,8 @@ class DelegationTokenRecord(WireMessage):
                 raise bad_length("renewers", n)
             renewers: list[str] = []
             self.renewers = renewers
-            for _ in range(n):
+            renewers_count = n
+            for _ in range(renewers_count):
                 n = buf[pos] - 1
                 pos += 1
                 if n > 126:

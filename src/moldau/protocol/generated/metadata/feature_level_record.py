@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -13,14 +13,13 @@ from moldau.protocol.wire import (
     Writer,
     bad_length,
     long_string_length,
-    new,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
 
 
 class FeatureLevelRecord(WireMessage):
@@ -67,7 +66,7 @@ class FeatureLevelRecord(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1

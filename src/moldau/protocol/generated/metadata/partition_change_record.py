@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -18,7 +18,6 @@ from moldau.protocol.wire import (
     bad_tag,
     join_uuids,
     long_length,
-    new,
     not_in_version,
     numbers_at,
     pack_numbers,
@@ -29,14 +28,14 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iu = Struct(">i16s").pack
-unpack_iu = Struct(">i16s").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iu: Final = Struct(">i16s").pack
+unpack_iu: Final = Struct(">i16s").unpack_from
 
 
 class PartitionChangeRecord(WireMessage):
@@ -235,7 +234,7 @@ class PartitionChangeRecord(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.partition_id, self.topic_id = unpack_iu(buf, pos)
             pos += 20
@@ -248,10 +247,10 @@ class PartitionChangeRecord(WireMessage):
             self.eligible_leader_replicas = None
             self.last_known_elr = None
             self.directories = None
-            count, pos = uvarint_at(buf, pos)
-            if count:
+            tag_count, pos = uvarint_at(buf, pos)
+            if tag_count:
                 previous_tag = -1
-                for _ in range(count):
+                for _ in range(tag_count):
                     tag, pos = uvarint_at(buf, pos)
                     n, pos = uvarint_at(buf, pos)
                     tag_end = pos + n

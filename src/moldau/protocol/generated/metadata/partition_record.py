@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -11,7 +11,7 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
@@ -19,7 +19,6 @@ from moldau.protocol.wire import (
     bad_tag,
     join_uuids,
     long_length,
-    new,
     not_in_version,
     numbers_at,
     pack_numbers,
@@ -30,14 +29,14 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_iu = Struct(">i16s").pack
-unpack_iu = Struct(">i16s").unpack_from
-pack_iii = Struct(">iii").pack
-unpack_iii = Struct(">iii").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_iu: Final = Struct(">i16s").pack
+unpack_iu: Final = Struct(">i16s").unpack_from
+pack_iii: Final = Struct(">iii").pack
+unpack_iii: Final = Struct(">iii").unpack_from
 
 
 class PartitionRecord(WireMessage):
@@ -67,29 +66,29 @@ class PartitionRecord(WireMessage):
         self,
         partition_id: int = -1,
         topic_id: bytes = ZERO_UUID,
-        replicas: list[int] = UNSET,
-        isr: list[int] = UNSET,
-        removing_replicas: list[int] = UNSET,
-        adding_replicas: list[int] = UNSET,
+        replicas: list[int] = UNSET_LIST,
+        isr: list[int] = UNSET_LIST,
+        removing_replicas: list[int] = UNSET_LIST,
+        adding_replicas: list[int] = UNSET_LIST,
         leader: int = -1,
         leader_recovery_state: int = 0,
         leader_epoch: int = -1,
         partition_epoch: int = -1,
-        directories: list[bytes] = UNSET,
+        directories: list[bytes] = UNSET_LIST,
         eligible_leader_replicas: list[int] | None = None,
         last_known_elr: list[int] | None = None,
     ) -> None:
         self.partition_id = partition_id
         self.topic_id = topic_id
-        self.replicas = [] if replicas is UNSET else replicas
-        self.isr = [] if isr is UNSET else isr
-        self.removing_replicas = [] if removing_replicas is UNSET else removing_replicas
-        self.adding_replicas = [] if adding_replicas is UNSET else adding_replicas
+        self.replicas = [] if replicas is UNSET_LIST else replicas
+        self.isr = [] if isr is UNSET_LIST else isr
+        self.removing_replicas = [] if removing_replicas is UNSET_LIST else removing_replicas
+        self.adding_replicas = [] if adding_replicas is UNSET_LIST else adding_replicas
         self.leader = leader
         self.leader_recovery_state = leader_recovery_state
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
-        self.directories = [] if directories is UNSET else directories
+        self.directories = [] if directories is UNSET_LIST else directories
         self.eligible_leader_replicas = eligible_leader_replicas
         self.last_known_elr = last_known_elr
 
@@ -205,7 +204,7 @@ class PartitionRecord(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.partition_id, self.topic_id = unpack_iu(buf, pos)
             pos += 20
@@ -269,10 +268,10 @@ class PartitionRecord(WireMessage):
             self.leader_recovery_state = 0
             self.eligible_leader_replicas = None
             self.last_known_elr = None
-            count, pos = uvarint_at(buf, pos)
-            if count:
+            tag_count, pos = uvarint_at(buf, pos)
+            if tag_count:
                 previous_tag = -1
-                for _ in range(count):
+                for _ in range(tag_count):
                     tag, pos = uvarint_at(buf, pos)
                     n, pos = uvarint_at(buf, pos)
                     tag_end = pos + n

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -11,13 +11,12 @@ from moldau.protocol.wire import (
     UNWRITABLE,
     WireMessage,
     Writer,
-    new,
     skip_tags,
     unsupported_version,
 )
 
-pack_iqq = Struct(">iqq").pack
-unpack_iqq = Struct(">iqq").unpack_from
+pack_iqq: Final = Struct(">iqq").pack
+unpack_iqq: Final = Struct(">iqq").unpack_from
 
 
 class ProducerIdsRecord(WireMessage):
@@ -60,7 +59,7 @@ class ProducerIdsRecord(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.broker_id, self.broker_epoch, self.next_producer_id = unpack_iqq(buf, pos)
             pos += 20

@@ -2,14 +2,14 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
@@ -18,7 +18,6 @@ from moldau.protocol.wire import (
     join_uuids,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -29,20 +28,20 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_zz = Struct(">??").pack
-unpack_zz = Struct(">??").unpack_from
-pack_Hh = Struct(">Hh").pack
-unpack_Hh = Struct(">Hh").unpack_from
-pack_hh = Struct(">hh").pack
-unpack_hh = Struct(">hh").unpack_from
-pack_iuq = Struct(">i16sq").pack
-unpack_iuq = Struct(">i16sq").unpack_from
-pack_izuq = Struct(">i?16sq").pack
-unpack_izuq = Struct(">i?16sq").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
+pack_zz: Final = Struct(">??").pack
+unpack_zz: Final = Struct(">??").unpack_from
+pack_Hh: Final = Struct(">Hh").pack
+unpack_Hh: Final = Struct(">Hh").unpack_from
+pack_hh: Final = Struct(">hh").pack
+unpack_hh: Final = Struct(">hh").unpack_from
+pack_iuq: Final = Struct(">i16sq").pack
+unpack_iuq: Final = Struct(">i16sq").unpack_from
+pack_izuq: Final = Struct(">i?16sq").pack
+unpack_izuq: Final = Struct(">i?16sq").unpack_from
 
 
 class BrokerEndpoint(Message):
@@ -111,24 +110,24 @@ class RegisterBrokerRecord(WireMessage):
         is_migrating_zk_broker: bool = False,
         incarnation_id: bytes = ZERO_UUID,
         broker_epoch: int = 0,
-        end_points: list[BrokerEndpoint] = UNSET,
-        features: list[BrokerFeature] = UNSET,
+        end_points: list[BrokerEndpoint] = UNSET_LIST,
+        features: list[BrokerFeature] = UNSET_LIST,
         rack: str | None = "",
         fenced: bool = True,
         in_controlled_shutdown: bool = False,
-        log_dirs: list[bytes] = UNSET,
+        log_dirs: list[bytes] = UNSET_LIST,
         cordoned_log_dirs: list[bytes] | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.is_migrating_zk_broker = is_migrating_zk_broker
         self.incarnation_id = incarnation_id
         self.broker_epoch = broker_epoch
-        self.end_points = [] if end_points is UNSET else end_points
-        self.features = [] if features is UNSET else features
+        self.end_points = [] if end_points is UNSET_LIST else end_points
+        self.features = [] if features is UNSET_LIST else features
         self.rack = rack
         self.fenced = fenced
         self.in_controlled_shutdown = in_controlled_shutdown
-        self.log_dirs = [] if log_dirs is UNSET else log_dirs
+        self.log_dirs = [] if log_dirs is UNSET_LIST else log_dirs
         self.cordoned_log_dirs = cordoned_log_dirs
 
     def write(self, w: Writer, version: int) -> None:
@@ -244,7 +243,7 @@ class RegisterBrokerRecord(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_2:
                 self.broker_id, self.is_migrating_zk_broker, self.incarnation_id, self.broker_epoch = unpack_izuq(buf, pos)
@@ -261,8 +260,9 @@ class RegisterBrokerRecord(WireMessage):
                 raise bad_length("end_points", n)
             end_points: list[BrokerEndpoint] = []
             self.end_points = end_points
-            for _ in range(n):
-                broker_endpoint = new(BrokerEndpoint)
+            end_points_count = n
+            for _ in range(end_points_count):
+                broker_endpoint = BrokerEndpoint.__new__(BrokerEndpoint)
                 end_points.append(broker_endpoint)
                 n = buf[pos] - 1
                 pos += 1
@@ -294,8 +294,9 @@ class RegisterBrokerRecord(WireMessage):
                 raise bad_length("features", n)
             features: list[BrokerFeature] = []
             self.features = features
-            for _ in range(n):
-                broker_feature = new(BrokerFeature)
+            features_count = n
+            for _ in range(features_count):
+                broker_feature = BrokerFeature.__new__(BrokerFeature)
                 features.append(broker_feature)
                 n = buf[pos] - 1
                 pos += 1
@@ -331,10 +332,10 @@ class RegisterBrokerRecord(WireMessage):
                 self.in_controlled_shutdown = False
             self.log_dirs = []
             self.cordoned_log_dirs = None
-            count, pos = uvarint_at(buf, pos)
-            if count:
+            tag_count, pos = uvarint_at(buf, pos)
+            if tag_count:
                 previous_tag = -1
-                for _ in range(count):
+                for _ in range(tag_count):
                     tag, pos = uvarint_at(buf, pos)
                     n, pos = uvarint_at(buf, pos)
                     tag_end = pos + n

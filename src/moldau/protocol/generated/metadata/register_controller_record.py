@@ -2,35 +2,34 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_Hh = Struct(">Hh").pack
-unpack_Hh = Struct(">Hh").unpack_from
-pack_hh = Struct(">hh").pack
-unpack_hh = Struct(">hh").unpack_from
-pack_iuz = Struct(">i16s?").pack
-unpack_iuz = Struct(">i16s?").unpack_from
+pack_Hh: Final = Struct(">Hh").pack
+unpack_Hh: Final = Struct(">Hh").unpack_from
+pack_hh: Final = Struct(">hh").pack
+unpack_hh: Final = Struct(">hh").unpack_from
+pack_iuz: Final = Struct(">i16s?").pack
+unpack_iuz: Final = Struct(">i16s?").unpack_from
 
 
 class ControllerEndpoint(Message):
@@ -92,14 +91,14 @@ class RegisterControllerRecord(WireMessage):
         controller_id: int = 0,
         incarnation_id: bytes = ZERO_UUID,
         zk_migration_ready: bool = False,
-        end_points: list[ControllerEndpoint] = UNSET,
-        features: list[ControllerFeature] = UNSET,
+        end_points: list[ControllerEndpoint] = UNSET_LIST,
+        features: list[ControllerFeature] = UNSET_LIST,
     ) -> None:
         self.controller_id = controller_id
         self.incarnation_id = incarnation_id
         self.zk_migration_ready = zk_migration_ready
-        self.end_points = [] if end_points is UNSET else end_points
-        self.features = [] if features is UNSET else features
+        self.end_points = [] if end_points is UNSET_LIST else end_points
+        self.features = [] if features is UNSET_LIST else features
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -155,7 +154,7 @@ class RegisterControllerRecord(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.controller_id, self.incarnation_id, self.zk_migration_ready = unpack_iuz(buf, pos)
             pos += 21
@@ -167,8 +166,9 @@ class RegisterControllerRecord(WireMessage):
                 raise bad_length("end_points", n)
             end_points: list[ControllerEndpoint] = []
             self.end_points = end_points
-            for _ in range(n):
-                controller_endpoint = new(ControllerEndpoint)
+            end_points_count = n
+            for _ in range(end_points_count):
+                controller_endpoint = ControllerEndpoint.__new__(ControllerEndpoint)
                 end_points.append(controller_endpoint)
                 n = buf[pos] - 1
                 pos += 1
@@ -200,8 +200,9 @@ class RegisterControllerRecord(WireMessage):
                 raise bad_length("features", n)
             features: list[ControllerFeature] = []
             self.features = features
-            for _ in range(n):
-                controller_feature = new(ControllerFeature)
+            features_count = n
+            for _ in range(features_count):
+                controller_feature = ControllerFeature.__new__(ControllerFeature)
                 features.append(controller_feature)
                 n = buf[pos] - 1
                 pos += 1

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -13,14 +13,13 @@ from moldau.protocol.wire import (
     Writer,
     bad_length,
     long_string_length,
-    new,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
 
 
 class RemoveUserScramCredentialRecord(WireMessage):
@@ -67,7 +66,7 @@ class RemoveUserScramCredentialRecord(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1

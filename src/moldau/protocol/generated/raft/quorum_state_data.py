@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,14 +23,14 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iiiu = Struct(">iii16s").pack
-unpack_iiiu = Struct(">iii16s").unpack_from
-pack_iiiq = Struct(">iiiq").pack
-unpack_iiiq = Struct(">iiiq").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iiiu: Final = Struct(">iii16s").pack
+unpack_iiiu: Final = Struct(">iii16s").unpack_from
+pack_iiiq: Final = Struct(">iiiq").pack
+unpack_iiiq: Final = Struct(">iiiq").unpack_from
 
 
 class Voter(Message):
@@ -71,7 +70,7 @@ class QuorumStateData(WireMessage):
         voted_id: int = -1,
         voted_directory_id: bytes = ZERO_UUID,
         applied_offset: int = 0,
-        current_voters: list[Voter] | None = UNSET,
+        current_voters: list[Voter] | None = UNSET_LIST,
     ) -> None:
         self.cluster_id = cluster_id
         self.leader_id = leader_id
@@ -79,7 +78,7 @@ class QuorumStateData(WireMessage):
         self.voted_id = voted_id
         self.voted_directory_id = voted_directory_id
         self.applied_offset = applied_offset
-        self.current_voters = [] if current_voters is UNSET else current_voters
+        self.current_voters = [] if current_voters is UNSET_LIST else current_voters
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
@@ -135,7 +134,7 @@ class QuorumStateData(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if until_0:
                 n = buf[pos] - 1
@@ -168,8 +167,9 @@ class QuorumStateData(WireMessage):
                 else:
                     current_voters: list[Voter] = []
                     self.current_voters = current_voters
-                    for _ in range(n):
-                        voter = new(Voter)
+                    current_voters_count = n
+                    for _ in range(current_voters_count):
+                        voter = Voter.__new__(Voter)
                         current_voters.append(voter)
                         (voter.voter_id,) = unpack_i(buf, pos)
                         pos += 4

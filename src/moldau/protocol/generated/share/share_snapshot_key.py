@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -12,16 +12,15 @@ from moldau.protocol.wire import (
     WireMessage,
     Writer,
     bad_length,
-    new,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_ui = Struct(">16si").pack
-unpack_ui = Struct(">16si").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
+pack_ui: Final = Struct(">16si").pack
+unpack_ui: Final = Struct(">16si").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
 
 
 class ShareSnapshotKey(WireMessage):
@@ -67,7 +66,7 @@ class ShareSnapshotKey(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (n,) = unpack_h(buf, pos)
             pos += 2

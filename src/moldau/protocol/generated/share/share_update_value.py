@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     bad_tag,
     long_length,
-    new,
     put_length,
     put_tagged,
     skip_tags,
@@ -24,12 +23,12 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iiq = Struct(">iiq").pack
-unpack_iiq = Struct(">iiq").unpack_from
-pack_qqbh = Struct(">qqbh").pack
-unpack_qqbh = Struct(">qqbh").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iiq: Final = Struct(">iiq").pack
+unpack_iiq: Final = Struct(">iiq").unpack_from
+pack_qqbh: Final = Struct(">qqbh").pack
+unpack_qqbh: Final = Struct(">qqbh").unpack_from
 
 
 class StateBatch(Message):
@@ -74,13 +73,13 @@ class ShareUpdateValue(WireMessage):
         leader_epoch: int = 0,
         start_offset: int = 0,
         delivery_complete_count: int = -1,
-        state_batches: list[StateBatch] = UNSET,
+        state_batches: list[StateBatch] = UNSET_LIST,
     ) -> None:
         self.snapshot_epoch = snapshot_epoch
         self.leader_epoch = leader_epoch
         self.start_offset = start_offset
         self.delivery_complete_count = delivery_complete_count
-        self.state_batches = [] if state_batches is UNSET else state_batches
+        self.state_batches = [] if state_batches is UNSET_LIST else state_batches
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -114,7 +113,7 @@ class ShareUpdateValue(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.snapshot_epoch, self.leader_epoch, self.start_offset = unpack_iiq(buf, pos)
             pos += 16
@@ -126,8 +125,9 @@ class ShareUpdateValue(WireMessage):
                 raise bad_length("state_batches", n)
             state_batches: list[StateBatch] = []
             self.state_batches = state_batches
-            for _ in range(n):
-                state_batch = new(StateBatch)
+            state_batches_count = n
+            for _ in range(state_batches_count):
+                state_batch = StateBatch.__new__(StateBatch)
                 state_batches.append(state_batch)
                 state_batch.first_offset, state_batch.last_offset, state_batch.delivery_state, state_batch.delivery_count = unpack_qqbh(buf, pos)
                 pos += 19
@@ -136,10 +136,10 @@ class ShareUpdateValue(WireMessage):
                 else:
                     pos += 1
             self.delivery_complete_count = -1
-            count, pos = uvarint_at(buf, pos)
-            if count:
+            tag_count, pos = uvarint_at(buf, pos)
+            if tag_count:
                 previous_tag = -1
-                for _ in range(count):
+                for _ in range(tag_count):
                     tag, pos = uvarint_at(buf, pos)
                     n, pos = uvarint_at(buf, pos)
                     tag_end = pos + n

@@ -2,28 +2,27 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
-    new,
     unsupported_version,
 )
 
-pack_I = Struct(">I").pack
-unpack_I = Struct(">I").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_qhiqiqiq = Struct(">qhiqiqiq").pack
-unpack_qhiqiqiq = Struct(">qhiqiqiq").unpack_from
+pack_I: Final = Struct(">I").pack
+unpack_I: Final = Struct(">I").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_qhiqiqiq: Final = Struct(">qhiqiqiq").pack
+unpack_qhiqiqiq: Final = Struct(">qhiqiqiq").unpack_from
 
 
 class ProducerEntry(Message):
@@ -74,10 +73,10 @@ class ProducerSnapshot(WireMessage):
     def __init__(
         self,
         crc: int = 0,
-        producer_entries: list[ProducerEntry] = UNSET,
+        producer_entries: list[ProducerEntry] = UNSET_LIST,
     ) -> None:
         self.crc = crc
-        self.producer_entries = [] if producer_entries is UNSET else producer_entries
+        self.producer_entries = [] if producer_entries is UNSET_LIST else producer_entries
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 1:
@@ -99,7 +98,7 @@ class ProducerSnapshot(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.crc,) = unpack_I(buf, pos)
             pos += 4
@@ -109,8 +108,9 @@ class ProducerSnapshot(WireMessage):
                 raise bad_length("producer_entries", n)
             producer_entries: list[ProducerEntry] = []
             self.producer_entries = producer_entries
-            for _ in range(n):
-                producer_entry = new(ProducerEntry)
+            producer_entries_count = n
+            for _ in range(producer_entries_count):
+                producer_entry = ProducerEntry.__new__(ProducerEntry)
                 producer_entries.append(producer_entry)
                 producer_entry.producer_id, producer_entry.epoch, producer_entry.last_sequence, producer_entry.last_offset, producer_entry.offset_delta, producer_entry.timestamp, producer_entry.coordinator_epoch, producer_entry.current_txn_first_offset = unpack_qhiqiqiq(buf, pos)
                 pos += 46

@@ -2,14 +2,14 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
@@ -17,7 +17,6 @@ from moldau.protocol.wire import (
     bad_tag,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     put_tagged,
@@ -26,22 +25,22 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_ui = Struct(">16si").pack
-unpack_ui = Struct(">16si").unpack_from
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
-pack_qqiqq = Struct(">qqiqq").pack
-unpack_qqiqq = Struct(">qqiqq").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_ui: Final = Struct(">16si").pack
+unpack_ui: Final = Struct(">16si").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iq: Final = Struct(">iq").pack
+unpack_iq: Final = Struct(">iq").unpack_from
+pack_qqiqq: Final = Struct(">qqiqq").pack
+unpack_qqiqq: Final = Struct(">qqiqq").unpack_from
 
 
 class TopicIdPartitionEntry(Message):
@@ -70,10 +69,10 @@ class RemoteLogSegmentIdEntry(Message):
 
     def __init__(
         self,
-        topic_id_partition: TopicIdPartitionEntry = UNSET,
+        topic_id_partition: TopicIdPartitionEntry | None = None,
         id: bytes = ZERO_UUID,
     ) -> None:
-        self.topic_id_partition = TopicIdPartitionEntry() if topic_id_partition is UNSET else topic_id_partition
+        self.topic_id_partition = TopicIdPartitionEntry() if topic_id_partition is None else topic_id_partition
         self.id = id
 
 
@@ -115,25 +114,25 @@ class RemoteLogSegmentMetadataRecord(WireMessage):
 
     def __init__(
         self,
-        remote_log_segment_id: RemoteLogSegmentIdEntry = UNSET,
+        remote_log_segment_id: RemoteLogSegmentIdEntry | None = None,
         start_offset: int = 0,
         end_offset: int = 0,
         broker_id: int = 0,
         max_timestamp_ms: int = 0,
         event_timestamp_ms: int = 0,
-        segment_leader_epochs: list[SegmentLeaderEpochEntry] = UNSET,
+        segment_leader_epochs: list[SegmentLeaderEpochEntry] = UNSET_LIST,
         segment_size_in_bytes: int = 0,
         custom_metadata: bytes | None = None,
         remote_log_segment_state: int = 0,
         txn_index_empty: bool = False,
     ) -> None:
-        self.remote_log_segment_id = RemoteLogSegmentIdEntry() if remote_log_segment_id is UNSET else remote_log_segment_id
+        self.remote_log_segment_id = RemoteLogSegmentIdEntry() if remote_log_segment_id is None else remote_log_segment_id
         self.start_offset = start_offset
         self.end_offset = end_offset
         self.broker_id = broker_id
         self.max_timestamp_ms = max_timestamp_ms
         self.event_timestamp_ms = event_timestamp_ms
-        self.segment_leader_epochs = [] if segment_leader_epochs is UNSET else segment_leader_epochs
+        self.segment_leader_epochs = [] if segment_leader_epochs is UNSET_LIST else segment_leader_epochs
         self.segment_size_in_bytes = segment_size_in_bytes
         self.custom_metadata = custom_metadata
         self.remote_log_segment_state = remote_log_segment_state
@@ -195,11 +194,11 @@ class RemoteLogSegmentMetadataRecord(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
-            remote_log_segment_id = new(RemoteLogSegmentIdEntry)
+            remote_log_segment_id = RemoteLogSegmentIdEntry.__new__(RemoteLogSegmentIdEntry)
             self.remote_log_segment_id = remote_log_segment_id
-            topic_id_partition = new(TopicIdPartitionEntry)
+            topic_id_partition = TopicIdPartitionEntry.__new__(TopicIdPartitionEntry)
             remote_log_segment_id.topic_id_partition = topic_id_partition
             n = buf[pos] - 1
             pos += 1
@@ -231,8 +230,9 @@ class RemoteLogSegmentMetadataRecord(WireMessage):
                 raise bad_length("segment_leader_epochs", n)
             segment_leader_epochs: list[SegmentLeaderEpochEntry] = []
             self.segment_leader_epochs = segment_leader_epochs
-            for _ in range(n):
-                segment_leader_epoch_entry = new(SegmentLeaderEpochEntry)
+            segment_leader_epochs_count = n
+            for _ in range(segment_leader_epochs_count):
+                segment_leader_epoch_entry = SegmentLeaderEpochEntry.__new__(SegmentLeaderEpochEntry)
                 segment_leader_epochs.append(segment_leader_epoch_entry)
                 segment_leader_epoch_entry.leader_epoch, segment_leader_epoch_entry.offset = unpack_iq(buf, pos)
                 pos += 12
@@ -256,10 +256,10 @@ class RemoteLogSegmentMetadataRecord(WireMessage):
             (self.remote_log_segment_state,) = unpack_b(buf, pos)
             pos += 1
             self.txn_index_empty = False
-            count, pos = uvarint_at(buf, pos)
-            if count:
+            tag_count, pos = uvarint_at(buf, pos)
+            if tag_count:
                 previous_tag = -1
-                for _ in range(count):
+                for _ in range(tag_count):
                     tag, pos = uvarint_at(buf, pos)
                     n, pos = uvarint_at(buf, pos)
                     tag_end = pos + n

@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     bad_tag,
     long_length,
-    new,
     put_length,
     put_tagged,
     skip_tags,
@@ -24,18 +23,18 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_uqqiqq = Struct(">16sqqiqq").pack
-unpack_uqqiqq = Struct(">16sqqiqq").unpack_from
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
+pack_uqqiqq: Final = Struct(">16sqqiqq").pack
+unpack_uqqiqq: Final = Struct(">16sqqiqq").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iq: Final = Struct(">iq").pack
+unpack_iq: Final = Struct(">iq").unpack_from
 
 
 class SegmentLeaderEpochEntry(Message):
@@ -82,7 +81,7 @@ class RemoteLogSegmentMetadataSnapshotRecord(WireMessage):
         broker_id: int = 0,
         max_timestamp_ms: int = 0,
         event_timestamp_ms: int = 0,
-        segment_leader_epochs: list[SegmentLeaderEpochEntry] = UNSET,
+        segment_leader_epochs: list[SegmentLeaderEpochEntry] = UNSET_LIST,
         segment_size_in_bytes: int = 0,
         custom_metadata: bytes | None = None,
         remote_log_segment_state: int = 0,
@@ -94,7 +93,7 @@ class RemoteLogSegmentMetadataSnapshotRecord(WireMessage):
         self.broker_id = broker_id
         self.max_timestamp_ms = max_timestamp_ms
         self.event_timestamp_ms = event_timestamp_ms
-        self.segment_leader_epochs = [] if segment_leader_epochs is UNSET else segment_leader_epochs
+        self.segment_leader_epochs = [] if segment_leader_epochs is UNSET_LIST else segment_leader_epochs
         self.segment_size_in_bytes = segment_size_in_bytes
         self.custom_metadata = custom_metadata
         self.remote_log_segment_state = remote_log_segment_state
@@ -143,7 +142,7 @@ class RemoteLogSegmentMetadataSnapshotRecord(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.segment_id, self.start_offset, self.end_offset, self.broker_id, self.max_timestamp_ms, self.event_timestamp_ms = unpack_uqqiqq(buf, pos)
             pos += 52
@@ -155,8 +154,9 @@ class RemoteLogSegmentMetadataSnapshotRecord(WireMessage):
                 raise bad_length("segment_leader_epochs", n)
             segment_leader_epochs: list[SegmentLeaderEpochEntry] = []
             self.segment_leader_epochs = segment_leader_epochs
-            for _ in range(n):
-                segment_leader_epoch_entry = new(SegmentLeaderEpochEntry)
+            segment_leader_epochs_count = n
+            for _ in range(segment_leader_epochs_count):
+                segment_leader_epoch_entry = SegmentLeaderEpochEntry.__new__(SegmentLeaderEpochEntry)
                 segment_leader_epochs.append(segment_leader_epoch_entry)
                 segment_leader_epoch_entry.leader_epoch, segment_leader_epoch_entry.offset = unpack_iq(buf, pos)
                 pos += 12
@@ -180,10 +180,10 @@ class RemoteLogSegmentMetadataSnapshotRecord(WireMessage):
             (self.remote_log_segment_state,) = unpack_b(buf, pos)
             pos += 1
             self.txn_index_empty = False
-            count, pos = uvarint_at(buf, pos)
-            if count:
+            tag_count, pos = uvarint_at(buf, pos)
+            if tag_count:
                 previous_tag = -1
-                for _ in range(count):
+                for _ in range(tag_count):
                     tag, pos = uvarint_at(buf, pos)
                     n, pos = uvarint_at(buf, pos)
                     tag_end = pos + n

@@ -2,37 +2,35 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_ui = Struct(">16si").pack
-unpack_ui = Struct(">16si").unpack_from
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_ui: Final = Struct(">16si").pack
+unpack_ui: Final = Struct(">16si").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_iq: Final = Struct(">iq").pack
+unpack_iq: Final = Struct(">iq").unpack_from
 
 
 class TopicIdPartitionEntry(Message):
@@ -61,10 +59,10 @@ class RemoteLogSegmentIdEntry(Message):
 
     def __init__(
         self,
-        topic_id_partition: TopicIdPartitionEntry = UNSET,
+        topic_id_partition: TopicIdPartitionEntry | None = None,
         id: bytes = ZERO_UUID,
     ) -> None:
-        self.topic_id_partition = TopicIdPartitionEntry() if topic_id_partition is UNSET else topic_id_partition
+        self.topic_id_partition = TopicIdPartitionEntry() if topic_id_partition is None else topic_id_partition
         self.id = id
 
 
@@ -85,13 +83,13 @@ class RemoteLogSegmentMetadataUpdateRecord(WireMessage):
 
     def __init__(
         self,
-        remote_log_segment_id: RemoteLogSegmentIdEntry = UNSET,
+        remote_log_segment_id: RemoteLogSegmentIdEntry | None = None,
         broker_id: int = 0,
         event_timestamp_ms: int = 0,
         custom_metadata: bytes | None = None,
         remote_log_segment_state: int = 0,
     ) -> None:
-        self.remote_log_segment_id = RemoteLogSegmentIdEntry() if remote_log_segment_id is UNSET else remote_log_segment_id
+        self.remote_log_segment_id = RemoteLogSegmentIdEntry() if remote_log_segment_id is None else remote_log_segment_id
         self.broker_id = broker_id
         self.event_timestamp_ms = event_timestamp_ms
         self.custom_metadata = custom_metadata
@@ -137,11 +135,11 @@ class RemoteLogSegmentMetadataUpdateRecord(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
-            remote_log_segment_id = new(RemoteLogSegmentIdEntry)
+            remote_log_segment_id = RemoteLogSegmentIdEntry.__new__(RemoteLogSegmentIdEntry)
             self.remote_log_segment_id = remote_log_segment_id
-            topic_id_partition = new(TopicIdPartitionEntry)
+            topic_id_partition = TopicIdPartitionEntry.__new__(TopicIdPartitionEntry)
             remote_log_segment_id.topic_id_partition = topic_id_partition
             n = buf[pos] - 1
             pos += 1

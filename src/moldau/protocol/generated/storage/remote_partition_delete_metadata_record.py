@@ -2,31 +2,29 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_string_length,
-    new,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_ui = Struct(">16si").pack
-unpack_ui = Struct(">16si").unpack_from
-pack_iqb = Struct(">iqb").pack
-unpack_iqb = Struct(">iqb").unpack_from
+pack_ui: Final = Struct(">16si").pack
+unpack_ui: Final = Struct(">16si").unpack_from
+pack_iqb: Final = Struct(">iqb").pack
+unpack_iqb: Final = Struct(">iqb").unpack_from
 
 
 class TopicIdPartitionEntry(Message):
@@ -63,12 +61,12 @@ class RemotePartitionDeleteMetadataRecord(WireMessage):
 
     def __init__(
         self,
-        topic_id_partition: TopicIdPartitionEntry = UNSET,
+        topic_id_partition: TopicIdPartitionEntry | None = None,
         broker_id: int = 0,
         event_timestamp_ms: int = 0,
         remote_partition_delete_state: int = 0,
     ) -> None:
-        self.topic_id_partition = TopicIdPartitionEntry() if topic_id_partition is UNSET else topic_id_partition
+        self.topic_id_partition = TopicIdPartitionEntry() if topic_id_partition is None else topic_id_partition
         self.broker_id = broker_id
         self.event_timestamp_ms = event_timestamp_ms
         self.remote_partition_delete_state = remote_partition_delete_state
@@ -100,9 +98,9 @@ class RemotePartitionDeleteMetadataRecord(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
-            topic_id_partition = new(TopicIdPartitionEntry)
+            topic_id_partition = TopicIdPartitionEntry.__new__(TopicIdPartitionEntry)
             self.topic_id_partition = topic_id_partition
             n = buf[pos] - 1
             pos += 1

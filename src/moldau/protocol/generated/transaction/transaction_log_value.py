@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,7 +12,7 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
@@ -20,7 +20,6 @@ from moldau.protocol.wire import (
     bad_tag,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     numbers_at,
     pack_numbers,
@@ -32,16 +31,16 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_q = Struct(">q").pack
-unpack_q = Struct(">q").unpack_from
-pack_qhib = Struct(">qhib").pack
-unpack_qhib = Struct(">qhib").unpack_from
-pack_qq = Struct(">qq").pack
-unpack_qq = Struct(">qq").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_q: Final = Struct(">q").pack
+unpack_q: Final = Struct(">q").unpack_from
+pack_qhib: Final = Struct(">qhib").pack
+unpack_qhib: Final = Struct(">qhib").unpack_from
+pack_qq: Final = Struct(">qq").pack
+unpack_qq: Final = Struct(">qq").unpack_from
 
 
 class PartitionsSchema(Message):
@@ -53,10 +52,10 @@ class PartitionsSchema(Message):
     def __init__(
         self,
         topic: str = "",
-        partition_ids: list[int] = UNSET,
+        partition_ids: list[int] = UNSET_LIST,
     ) -> None:
         self.topic = topic
-        self.partition_ids = [] if partition_ids is UNSET else partition_ids
+        self.partition_ids = [] if partition_ids is UNSET_LIST else partition_ids
 
 
 class TransactionLogValue(WireMessage):
@@ -89,7 +88,7 @@ class TransactionLogValue(WireMessage):
         next_producer_epoch: int = -1,
         transaction_timeout_ms: int = 0,
         transaction_status: int = 0,
-        transaction_partitions: list[PartitionsSchema] | None = UNSET,
+        transaction_partitions: list[PartitionsSchema] | None = UNSET_LIST,
         transaction_last_update_timestamp_ms: int = 0,
         transaction_start_timestamp_ms: int = 0,
         client_transaction_version: int = 0,
@@ -101,7 +100,7 @@ class TransactionLogValue(WireMessage):
         self.next_producer_epoch = next_producer_epoch
         self.transaction_timeout_ms = transaction_timeout_ms
         self.transaction_status = transaction_status
-        self.transaction_partitions = [] if transaction_partitions is UNSET else transaction_partitions
+        self.transaction_partitions = [] if transaction_partitions is UNSET_LIST else transaction_partitions
         self.transaction_last_update_timestamp_ms = transaction_last_update_timestamp_ms
         self.transaction_start_timestamp_ms = transaction_start_timestamp_ms
         self.client_transaction_version = client_transaction_version
@@ -198,7 +197,7 @@ class TransactionLogValue(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.producer_id, self.producer_epoch, self.transaction_timeout_ms, self.transaction_status = unpack_qhib(buf, pos)
             pos += 15
@@ -217,8 +216,9 @@ class TransactionLogValue(WireMessage):
             else:
                 transaction_partitions: list[PartitionsSchema] = []
                 self.transaction_partitions = transaction_partitions
-                for _ in range(n):
-                    partitions_schema = new(PartitionsSchema)
+                transaction_partitions_count = n
+                for _ in range(transaction_partitions_count):
+                    partitions_schema = PartitionsSchema.__new__(PartitionsSchema)
                     transaction_partitions.append(partitions_schema)
                     if flexible:
                         n = buf[pos] - 1
@@ -259,10 +259,10 @@ class TransactionLogValue(WireMessage):
             self.client_transaction_version = 0
             self.next_producer_epoch = -1
             if flexible:
-                count, pos = uvarint_at(buf, pos)
-                if count:
+                tag_count, pos = uvarint_at(buf, pos)
+                if tag_count:
                     previous_tag = -1
-                    for _ in range(count):
+                    for _ in range(tag_count):
                         tag, pos = uvarint_at(buf, pos)
                         n, pos = uvarint_at(buf, pos)
                         tag_end = pos + n

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     numbers_at,
     pack_numbers,
@@ -29,14 +28,14 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_qh = Struct(">qh").pack
-unpack_qh = Struct(">qh").unpack_from
-pack_qhz = Struct(">qh?").pack
-unpack_qhz = Struct(">qh?").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_qh: Final = Struct(">qh").pack
+unpack_qh: Final = Struct(">qh").unpack_from
+pack_qhz: Final = Struct(">qh?").pack
+unpack_qhz: Final = Struct(">qh?").unpack_from
 
 
 class AddPartitionsToTxnTopic(Message):
@@ -48,10 +47,10 @@ class AddPartitionsToTxnTopic(Message):
     def __init__(
         self,
         name: str = "",
-        partitions: list[int] = UNSET,
+        partitions: list[int] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class AddPartitionsToTxnTransaction(Message):
@@ -69,13 +68,13 @@ class AddPartitionsToTxnTransaction(Message):
         producer_id: int = 0,
         producer_epoch: int = 0,
         verify_only: bool = False,
-        topics: list[AddPartitionsToTxnTopic] = UNSET,
+        topics: list[AddPartitionsToTxnTopic] = UNSET_LIST,
     ) -> None:
         self.transactional_id = transactional_id
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.verify_only = verify_only
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
 
 class AddPartitionsToTxnRequest(WireMessage):
@@ -95,17 +94,17 @@ class AddPartitionsToTxnRequest(WireMessage):
 
     def __init__(
         self,
-        transactions: list[AddPartitionsToTxnTransaction] = UNSET,
+        transactions: list[AddPartitionsToTxnTransaction] = UNSET_LIST,
         v3_and_below_transactional_id: str = "",
         v3_and_below_producer_id: int = 0,
         v3_and_below_producer_epoch: int = 0,
-        v3_and_below_topics: list[AddPartitionsToTxnTopic] = UNSET,
+        v3_and_below_topics: list[AddPartitionsToTxnTopic] = UNSET_LIST,
     ) -> None:
-        self.transactions = [] if transactions is UNSET else transactions
+        self.transactions = [] if transactions is UNSET_LIST else transactions
         self.v3_and_below_transactional_id = v3_and_below_transactional_id
         self.v3_and_below_producer_id = v3_and_below_producer_id
         self.v3_and_below_producer_epoch = v3_and_below_producer_epoch
-        self.v3_and_below_topics = [] if v3_and_below_topics is UNSET else v3_and_below_topics
+        self.v3_and_below_topics = [] if v3_and_below_topics is UNSET_LIST else v3_and_below_topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 5:
@@ -230,7 +229,7 @@ class AddPartitionsToTxnRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_4:
                 n = buf[pos] - 1
@@ -241,8 +240,9 @@ class AddPartitionsToTxnRequest(WireMessage):
                     raise bad_length("transactions", n)
                 transactions: list[AddPartitionsToTxnTransaction] = []
                 self.transactions = transactions
-                for _ in range(n):
-                    add_partitions_to_txn_transaction = new(AddPartitionsToTxnTransaction)
+                transactions_count = n
+                for _ in range(transactions_count):
+                    add_partitions_to_txn_transaction = AddPartitionsToTxnTransaction.__new__(AddPartitionsToTxnTransaction)
                     transactions.append(add_partitions_to_txn_transaction)
                     n = buf[pos] - 1
                     pos += 1
@@ -262,8 +262,9 @@ class AddPartitionsToTxnRequest(WireMessage):
                         raise bad_length("topics", n)
                     topics: list[AddPartitionsToTxnTopic] = []
                     add_partitions_to_txn_transaction.topics = topics
-                    for _ in range(n):
-                        add_partitions_to_txn_topic = new(AddPartitionsToTxnTopic)
+                    topics_count = n
+                    for _ in range(topics_count):
+                        add_partitions_to_txn_topic = AddPartitionsToTxnTopic.__new__(AddPartitionsToTxnTopic)
                         topics.append(add_partitions_to_txn_topic)
                         n = buf[pos] - 1
                         pos += 1
@@ -328,8 +329,9 @@ class AddPartitionsToTxnRequest(WireMessage):
                     raise bad_length("v3_and_below_topics", n)
                 v3_and_below_topics: list[AddPartitionsToTxnTopic] = []
                 self.v3_and_below_topics = v3_and_below_topics
-                for _ in range(n):
-                    add_partitions_to_txn_topic_2 = new(AddPartitionsToTxnTopic)
+                v3_and_below_topics_count = n
+                for _ in range(v3_and_below_topics_count):
+                    add_partitions_to_txn_topic_2 = AddPartitionsToTxnTopic.__new__(AddPartitionsToTxnTopic)
                     v3_and_below_topics.append(add_partitions_to_txn_topic_2)
                     if flexible:
                         n = buf[pos] - 1

@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,12 +23,12 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class AddPartitionsToTxnPartitionResult(Message):
@@ -56,10 +55,10 @@ class AddPartitionsToTxnTopicResult(Message):
     def __init__(
         self,
         name: str = "",
-        results_by_partition: list[AddPartitionsToTxnPartitionResult] = UNSET,
+        results_by_partition: list[AddPartitionsToTxnPartitionResult] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.results_by_partition = [] if results_by_partition is UNSET else results_by_partition
+        self.results_by_partition = [] if results_by_partition is UNSET_LIST else results_by_partition
 
 
 class AddPartitionsToTxnResult(Message):
@@ -71,10 +70,10 @@ class AddPartitionsToTxnResult(Message):
     def __init__(
         self,
         transactional_id: str = "",
-        topic_results: list[AddPartitionsToTxnTopicResult] = UNSET,
+        topic_results: list[AddPartitionsToTxnTopicResult] = UNSET_LIST,
     ) -> None:
         self.transactional_id = transactional_id
-        self.topic_results = [] if topic_results is UNSET else topic_results
+        self.topic_results = [] if topic_results is UNSET_LIST else topic_results
 
 
 class AddPartitionsToTxnResponse(WireMessage):
@@ -95,13 +94,13 @@ class AddPartitionsToTxnResponse(WireMessage):
         self,
         throttle_time_ms: int = 0,
         error_code: int = 0,
-        results_by_transaction: list[AddPartitionsToTxnResult] = UNSET,
-        results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = UNSET,
+        results_by_transaction: list[AddPartitionsToTxnResult] = UNSET_LIST,
+        results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
-        self.results_by_transaction = [] if results_by_transaction is UNSET else results_by_transaction
-        self.results_by_topic_v3_and_below = [] if results_by_topic_v3_and_below is UNSET else results_by_topic_v3_and_below
+        self.results_by_transaction = [] if results_by_transaction is UNSET_LIST else results_by_transaction
+        self.results_by_topic_v3_and_below = [] if results_by_topic_v3_and_below is UNSET_LIST else results_by_topic_v3_and_below
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 5:
@@ -207,7 +206,7 @@ class AddPartitionsToTxnResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_4:
                 self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
@@ -225,8 +224,9 @@ class AddPartitionsToTxnResponse(WireMessage):
                     raise bad_length("results_by_transaction", n)
                 results_by_transaction: list[AddPartitionsToTxnResult] = []
                 self.results_by_transaction = results_by_transaction
-                for _ in range(n):
-                    add_partitions_to_txn_result = new(AddPartitionsToTxnResult)
+                results_by_transaction_count = n
+                for _ in range(results_by_transaction_count):
+                    add_partitions_to_txn_result = AddPartitionsToTxnResult.__new__(AddPartitionsToTxnResult)
                     results_by_transaction.append(add_partitions_to_txn_result)
                     n = buf[pos] - 1
                     pos += 1
@@ -244,8 +244,9 @@ class AddPartitionsToTxnResponse(WireMessage):
                         raise bad_length("topic_results", n)
                     topic_results: list[AddPartitionsToTxnTopicResult] = []
                     add_partitions_to_txn_result.topic_results = topic_results
-                    for _ in range(n):
-                        add_partitions_to_txn_topic_result = new(AddPartitionsToTxnTopicResult)
+                    topic_results_count = n
+                    for _ in range(topic_results_count):
+                        add_partitions_to_txn_topic_result = AddPartitionsToTxnTopicResult.__new__(AddPartitionsToTxnTopicResult)
                         topic_results.append(add_partitions_to_txn_topic_result)
                         n = buf[pos] - 1
                         pos += 1
@@ -263,8 +264,9 @@ class AddPartitionsToTxnResponse(WireMessage):
                             raise bad_length("results_by_partition", n)
                         results_by_partition: list[AddPartitionsToTxnPartitionResult] = []
                         add_partitions_to_txn_topic_result.results_by_partition = results_by_partition
-                        for _ in range(n):
-                            add_partitions_to_txn_partition_result = new(AddPartitionsToTxnPartitionResult)
+                        results_by_partition_count = n
+                        for _ in range(results_by_partition_count):
+                            add_partitions_to_txn_partition_result = AddPartitionsToTxnPartitionResult.__new__(AddPartitionsToTxnPartitionResult)
                             results_by_partition.append(add_partitions_to_txn_partition_result)
                             add_partitions_to_txn_partition_result.partition_index, add_partitions_to_txn_partition_result.partition_error_code = unpack_ih(buf, pos)
                             pos += 6
@@ -295,8 +297,9 @@ class AddPartitionsToTxnResponse(WireMessage):
                     raise bad_length("results_by_topic_v3_and_below", n)
                 results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = []
                 self.results_by_topic_v3_and_below = results_by_topic_v3_and_below
-                for _ in range(n):
-                    add_partitions_to_txn_topic_result_2 = new(AddPartitionsToTxnTopicResult)
+                results_by_topic_v3_and_below_count = n
+                for _ in range(results_by_topic_v3_and_below_count):
+                    add_partitions_to_txn_topic_result_2 = AddPartitionsToTxnTopicResult.__new__(AddPartitionsToTxnTopicResult)
                     results_by_topic_v3_and_below.append(add_partitions_to_txn_topic_result_2)
                     if flexible:
                         n = buf[pos] - 1
@@ -322,8 +325,9 @@ class AddPartitionsToTxnResponse(WireMessage):
                         raise bad_length("results_by_partition", n)
                     results_by_partition_2: list[AddPartitionsToTxnPartitionResult] = []
                     add_partitions_to_txn_topic_result_2.results_by_partition = results_by_partition_2
-                    for _ in range(n):
-                        add_partitions_to_txn_partition_result_2 = new(AddPartitionsToTxnPartitionResult)
+                    results_by_partition_count_2 = n
+                    for _ in range(results_by_partition_count_2):
+                        add_partitions_to_txn_partition_result_2 = AddPartitionsToTxnPartitionResult.__new__(AddPartitionsToTxnPartitionResult)
                         results_by_partition_2.append(add_partitions_to_txn_partition_result_2)
                         add_partitions_to_txn_partition_result_2.partition_index, add_partitions_to_txn_partition_result_2.partition_error_code = unpack_ih(buf, pos)
                         pos += 6

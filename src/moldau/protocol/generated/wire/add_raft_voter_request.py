@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,14 +23,14 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_H = Struct(">H").pack
-unpack_H = Struct(">H").unpack_from
-pack_iiu = Struct(">ii16s").pack
-unpack_iiu = Struct(">ii16s").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
+pack_H: Final = Struct(">H").pack
+unpack_H: Final = Struct(">H").unpack_from
+pack_iiu: Final = Struct(">ii16s").pack
+unpack_iiu: Final = Struct(">ii16s").unpack_from
 
 
 class Listener(Message):
@@ -74,14 +73,14 @@ class AddRaftVoterRequest(WireMessage):
         timeout_ms: int = 0,
         voter_id: int = 0,
         voter_directory_id: bytes = ZERO_UUID,
-        listeners: list[Listener] = UNSET,
+        listeners: list[Listener] = UNSET_LIST,
         ack_when_committed: bool = True,
     ) -> None:
         self.cluster_id = cluster_id
         self.timeout_ms = timeout_ms
         self.voter_id = voter_id
         self.voter_directory_id = voter_directory_id
-        self.listeners = [] if listeners is UNSET else listeners
+        self.listeners = [] if listeners is UNSET_LIST else listeners
         self.ack_when_committed = ack_when_committed
 
     def write(self, w: Writer, version: int) -> None:
@@ -140,7 +139,7 @@ class AddRaftVoterRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -163,8 +162,9 @@ class AddRaftVoterRequest(WireMessage):
                 raise bad_length("listeners", n)
             listeners: list[Listener] = []
             self.listeners = listeners
-            for _ in range(n):
-                listener = new(Listener)
+            listeners_count = n
+            for _ in range(listeners_count):
+                listener = Listener.__new__(Listener)
                 listeners.append(listener)
                 n = buf[pos] - 1
                 pos += 1

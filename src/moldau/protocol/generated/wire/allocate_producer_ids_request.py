@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -11,13 +11,12 @@ from moldau.protocol.wire import (
     UNWRITABLE,
     WireMessage,
     Writer,
-    new,
     skip_tags,
     unsupported_version,
 )
 
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
+pack_iq: Final = Struct(">iq").pack
+unpack_iq: Final = Struct(">iq").unpack_from
 
 
 class AllocateProducerIdsRequest(WireMessage):
@@ -57,7 +56,7 @@ class AllocateProducerIdsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.broker_id, self.broker_epoch = unpack_iq(buf, pos)
             pos += 12

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -11,13 +11,12 @@ from moldau.protocol.wire import (
     UNWRITABLE,
     WireMessage,
     Writer,
-    new,
     skip_tags,
     unsupported_version,
 )
 
-pack_ihqi = Struct(">ihqi").pack
-unpack_ihqi = Struct(">ihqi").unpack_from
+pack_ihqi: Final = Struct(">ihqi").pack
+unpack_ihqi: Final = Struct(">ihqi").unpack_from
 
 
 class AllocateProducerIdsResponse(WireMessage):
@@ -63,7 +62,7 @@ class AllocateProducerIdsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code, self.producer_id_start, self.producer_id_len = unpack_ihqi(buf, pos)
             pos += 18

@@ -2,35 +2,34 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_dz = Struct(">d?").pack
-unpack_dz = Struct(">d?").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
+pack_dz: Final = Struct(">d?").pack
+unpack_dz: Final = Struct(">d?").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class EntityData(Message):
@@ -74,11 +73,11 @@ class EntryData(Message):
 
     def __init__(
         self,
-        entity: list[EntityData] = UNSET,
-        ops: list[OpData] = UNSET,
+        entity: list[EntityData] = UNSET_LIST,
+        ops: list[OpData] = UNSET_LIST,
     ) -> None:
-        self.entity = [] if entity is UNSET else entity
-        self.ops = [] if ops is UNSET else ops
+        self.entity = [] if entity is UNSET_LIST else entity
+        self.ops = [] if ops is UNSET_LIST else ops
 
 
 class AlterClientQuotasRequest(WireMessage):
@@ -95,10 +94,10 @@ class AlterClientQuotasRequest(WireMessage):
 
     def __init__(
         self,
-        entries: list[EntryData] = UNSET,
+        entries: list[EntryData] = UNSET_LIST,
         validate_only: bool = False,
     ) -> None:
-        self.entries = [] if entries is UNSET else entries
+        self.entries = [] if entries is UNSET_LIST else entries
         self.validate_only = validate_only
 
     def write(self, w: Writer, version: int) -> None:
@@ -191,7 +190,7 @@ class AlterClientQuotasRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -205,8 +204,9 @@ class AlterClientQuotasRequest(WireMessage):
                 raise bad_length("entries", n)
             entries: list[EntryData] = []
             self.entries = entries
-            for _ in range(n):
-                entry_data = new(EntryData)
+            entries_count = n
+            for _ in range(entries_count):
+                entry_data = EntryData.__new__(EntryData)
                 entries.append(entry_data)
                 if flexible:
                     n = buf[pos] - 1
@@ -220,8 +220,9 @@ class AlterClientQuotasRequest(WireMessage):
                     raise bad_length("entity", n)
                 entity: list[EntityData] = []
                 entry_data.entity = entity
-                for _ in range(n):
-                    entity_data = new(EntityData)
+                entity_count = n
+                for _ in range(entity_count):
+                    entity_data = EntityData.__new__(EntityData)
                     entity.append(entity_data)
                     if flexible:
                         n = buf[pos] - 1
@@ -267,8 +268,9 @@ class AlterClientQuotasRequest(WireMessage):
                     raise bad_length("ops", n)
                 ops: list[OpData] = []
                 entry_data.ops = ops
-                for _ in range(n):
-                    op_data = new(OpData)
+                ops_count = n
+                for _ in range(ops_count):
+                    op_data = OpData.__new__(OpData)
                     ops.append(op_data)
                     if flexible:
                         n = buf[pos] - 1

@@ -2,31 +2,30 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class EntityData(Message):
@@ -55,11 +54,11 @@ class EntryData(Message):
         self,
         error_code: int = 0,
         error_message: str | None = "",
-        entity: list[EntityData] = UNSET,
+        entity: list[EntityData] = UNSET_LIST,
     ) -> None:
         self.error_code = error_code
         self.error_message = error_message
-        self.entity = [] if entity is UNSET else entity
+        self.entity = [] if entity is UNSET_LIST else entity
 
 
 class AlterClientQuotasResponse(WireMessage):
@@ -77,10 +76,10 @@ class AlterClientQuotasResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        entries: list[EntryData] = UNSET,
+        entries: list[EntryData] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.entries = [] if entries is UNSET else entries
+        self.entries = [] if entries is UNSET_LIST else entries
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
@@ -167,7 +166,7 @@ class AlterClientQuotasResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.throttle_time_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -183,8 +182,9 @@ class AlterClientQuotasResponse(WireMessage):
                 raise bad_length("entries", n)
             entries: list[EntryData] = []
             self.entries = entries
-            for _ in range(n):
-                entry_data = new(EntryData)
+            entries_count = n
+            for _ in range(entries_count):
+                entry_data = EntryData.__new__(EntryData)
                 entries.append(entry_data)
                 (entry_data.error_code,) = unpack_h(buf, pos)
                 pos += 2
@@ -215,8 +215,9 @@ class AlterClientQuotasResponse(WireMessage):
                     raise bad_length("entity", n)
                 entity: list[EntityData] = []
                 entry_data.entity = entity
-                for _ in range(n):
-                    entity_data = new(EntityData)
+                entity_count = n
+                for _ in range(entity_count):
+                    entity_data = EntityData.__new__(EntityData)
                     entity.append(entity_data)
                     if flexible:
                         n = buf[pos] - 1

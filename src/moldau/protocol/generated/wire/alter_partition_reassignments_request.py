@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     numbers_at,
     pack_numbers,
@@ -29,10 +28,10 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iz = Struct(">i?").pack
-unpack_iz = Struct(">i?").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iz: Final = Struct(">i?").pack
+unpack_iz: Final = Struct(">i?").unpack_from
 
 
 class ReassignablePartition(Message):
@@ -59,10 +58,10 @@ class ReassignableTopic(Message):
     def __init__(
         self,
         name: str = "",
-        partitions: list[ReassignablePartition] = UNSET,
+        partitions: list[ReassignablePartition] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class AlterPartitionReassignmentsRequest(WireMessage):
@@ -82,11 +81,11 @@ class AlterPartitionReassignmentsRequest(WireMessage):
         self,
         timeout_ms: int = 60000,
         allow_replication_factor_change: bool = True,
-        topics: list[ReassignableTopic] = UNSET,
+        topics: list[ReassignableTopic] = UNSET_LIST,
     ) -> None:
         self.timeout_ms = timeout_ms
         self.allow_replication_factor_change = allow_replication_factor_change
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
@@ -146,7 +145,7 @@ class AlterPartitionReassignmentsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_1:
                 self.timeout_ms, self.allow_replication_factor_change = unpack_iz(buf, pos)
@@ -163,8 +162,9 @@ class AlterPartitionReassignmentsRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[ReassignableTopic] = []
             self.topics = topics
-            for _ in range(n):
-                reassignable_topic = new(ReassignableTopic)
+            topics_count = n
+            for _ in range(topics_count):
+                reassignable_topic = ReassignableTopic.__new__(ReassignableTopic)
                 topics.append(reassignable_topic)
                 n = buf[pos] - 1
                 pos += 1
@@ -182,8 +182,9 @@ class AlterPartitionReassignmentsRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[ReassignablePartition] = []
                 reassignable_topic.partitions = partitions
-                for _ in range(n):
-                    reassignable_partition = new(ReassignablePartition)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    reassignable_partition = ReassignablePartition.__new__(ReassignablePartition)
                     partitions.append(reassignable_partition)
                     (reassignable_partition.partition_index,) = unpack_i(buf, pos)
                     pos += 4

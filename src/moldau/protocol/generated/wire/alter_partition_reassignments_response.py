@@ -2,31 +2,30 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_izh = Struct(">i?h").pack
-unpack_izh = Struct(">i?h").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_izh: Final = Struct(">i?h").pack
+unpack_izh: Final = Struct(">i?h").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class ReassignablePartitionResponse(Message):
@@ -56,10 +55,10 @@ class ReassignableTopicResponse(Message):
     def __init__(
         self,
         name: str = "",
-        partitions: list[ReassignablePartitionResponse] = UNSET,
+        partitions: list[ReassignablePartitionResponse] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class AlterPartitionReassignmentsResponse(WireMessage):
@@ -83,13 +82,13 @@ class AlterPartitionReassignmentsResponse(WireMessage):
         allow_replication_factor_change: bool = True,
         error_code: int = 0,
         error_message: str | None = "",
-        responses: list[ReassignableTopicResponse] = UNSET,
+        responses: list[ReassignableTopicResponse] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.allow_replication_factor_change = allow_replication_factor_change
         self.error_code = error_code
         self.error_message = error_message
-        self.responses = [] if responses is UNSET else responses
+        self.responses = [] if responses is UNSET_LIST else responses
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
@@ -155,7 +154,7 @@ class AlterPartitionReassignmentsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_1:
                 self.throttle_time_ms, self.allow_replication_factor_change, self.error_code = unpack_izh(buf, pos)
@@ -183,8 +182,9 @@ class AlterPartitionReassignmentsResponse(WireMessage):
                 raise bad_length("responses", n)
             responses: list[ReassignableTopicResponse] = []
             self.responses = responses
-            for _ in range(n):
-                reassignable_topic_response = new(ReassignableTopicResponse)
+            responses_count = n
+            for _ in range(responses_count):
+                reassignable_topic_response = ReassignableTopicResponse.__new__(ReassignableTopicResponse)
                 responses.append(reassignable_topic_response)
                 n = buf[pos] - 1
                 pos += 1
@@ -202,8 +202,9 @@ class AlterPartitionReassignmentsResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[ReassignablePartitionResponse] = []
                 reassignable_topic_response.partitions = partitions
-                for _ in range(n):
-                    reassignable_partition_response = new(ReassignablePartitionResponse)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    reassignable_partition_response = ReassignablePartitionResponse.__new__(ReassignablePartitionResponse)
                     partitions.append(reassignable_partition_response)
                     reassignable_partition_response.partition_index, reassignable_partition_response.error_code = unpack_ih(buf, pos)
                     pos += 6

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,13 +12,12 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
-    new,
     not_in_version,
     numbers_at,
     pack_numbers,
@@ -27,16 +26,16 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_bi = Struct(">bi").pack
-unpack_bi = Struct(">bi").unpack_from
-pack_ii = Struct(">ii").pack
-unpack_ii = Struct(">ii").unpack_from
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_bi: Final = Struct(">bi").pack
+unpack_bi: Final = Struct(">bi").unpack_from
+pack_ii: Final = Struct(">ii").pack
+unpack_ii: Final = Struct(">ii").unpack_from
+pack_iq: Final = Struct(">iq").pack
+unpack_iq: Final = Struct(">iq").unpack_from
 
 
 class BrokerState(Message):
@@ -68,15 +67,15 @@ class PartitionData(Message):
         self,
         partition_index: int = 0,
         leader_epoch: int = 0,
-        new_isr: list[int] = UNSET,
-        new_isr_with_epochs: list[BrokerState] = UNSET,
+        new_isr: list[int] = UNSET_LIST,
+        new_isr_with_epochs: list[BrokerState] = UNSET_LIST,
         leader_recovery_state: int = 0,
         partition_epoch: int = 0,
     ) -> None:
         self.partition_index = partition_index
         self.leader_epoch = leader_epoch
-        self.new_isr = [] if new_isr is UNSET else new_isr
-        self.new_isr_with_epochs = [] if new_isr_with_epochs is UNSET else new_isr_with_epochs
+        self.new_isr = [] if new_isr is UNSET_LIST else new_isr
+        self.new_isr_with_epochs = [] if new_isr_with_epochs is UNSET_LIST else new_isr_with_epochs
         self.leader_recovery_state = leader_recovery_state
         self.partition_epoch = partition_epoch
 
@@ -90,10 +89,10 @@ class TopicData(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[PartitionData] = UNSET,
+        partitions: list[PartitionData] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class AlterPartitionRequest(WireMessage):
@@ -113,11 +112,11 @@ class AlterPartitionRequest(WireMessage):
         self,
         broker_id: int = 0,
         broker_epoch: int = -1,
-        topics: list[TopicData] = UNSET,
+        topics: list[TopicData] = UNSET_LIST,
     ) -> None:
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 2 <= version <= 3:
@@ -182,7 +181,7 @@ class AlterPartitionRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.broker_id, self.broker_epoch = unpack_iq(buf, pos)
             pos += 12
@@ -194,8 +193,9 @@ class AlterPartitionRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[TopicData] = []
             self.topics = topics
-            for _ in range(n):
-                topic_data = new(TopicData)
+            topics_count = n
+            for _ in range(topics_count):
+                topic_data = TopicData.__new__(TopicData)
                 topics.append(topic_data)
                 (topic_data.topic_id,) = unpack_u(buf, pos)
                 pos += 16
@@ -207,8 +207,9 @@ class AlterPartitionRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionData] = []
                 topic_data.partitions = partitions
-                for _ in range(n):
-                    partition_data = new(PartitionData)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_data = PartitionData.__new__(PartitionData)
                     partitions.append(partition_data)
                     partition_data.partition_index, partition_data.leader_epoch = unpack_ii(buf, pos)
                     pos += 8
@@ -235,8 +236,9 @@ class AlterPartitionRequest(WireMessage):
                             raise bad_length("new_isr_with_epochs", n)
                         new_isr_with_epochs: list[BrokerState] = []
                         partition_data.new_isr_with_epochs = new_isr_with_epochs
-                        for _ in range(n):
-                            broker_state = new(BrokerState)
+                        new_isr_with_epochs_count = n
+                        for _ in range(new_isr_with_epochs_count):
+                            broker_state = BrokerState.__new__(BrokerState)
                             new_isr_with_epochs.append(broker_state)
                             broker_state.broker_id, broker_state.broker_epoch = unpack_iq(buf, pos)
                             pos += 12

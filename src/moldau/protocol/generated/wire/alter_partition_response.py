@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,13 +12,12 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -26,16 +25,16 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_bi = Struct(">bi").pack
-unpack_bi = Struct(">bi").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
-pack_ihii = Struct(">ihii").pack
-unpack_ihii = Struct(">ihii").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_bi: Final = Struct(">bi").pack
+unpack_bi: Final = Struct(">bi").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
+pack_ihii: Final = Struct(">ihii").pack
+unpack_ihii: Final = Struct(">ihii").unpack_from
 
 
 class PartitionData(Message):
@@ -55,7 +54,7 @@ class PartitionData(Message):
         error_code: int = 0,
         leader_id: int = 0,
         leader_epoch: int = 0,
-        isr: list[int] = UNSET,
+        isr: list[int] = UNSET_LIST,
         leader_recovery_state: int = 0,
         partition_epoch: int = 0,
     ) -> None:
@@ -63,7 +62,7 @@ class PartitionData(Message):
         self.error_code = error_code
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
-        self.isr = [] if isr is UNSET else isr
+        self.isr = [] if isr is UNSET_LIST else isr
         self.leader_recovery_state = leader_recovery_state
         self.partition_epoch = partition_epoch
 
@@ -77,10 +76,10 @@ class TopicData(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[PartitionData] = UNSET,
+        partitions: list[PartitionData] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class AlterPartitionResponse(WireMessage):
@@ -100,11 +99,11 @@ class AlterPartitionResponse(WireMessage):
         self,
         throttle_time_ms: int = 0,
         error_code: int = 0,
-        topics: list[TopicData] = UNSET,
+        topics: list[TopicData] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 2 <= version <= 3:
@@ -149,7 +148,7 @@ class AlterPartitionResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
             pos += 6
@@ -161,8 +160,9 @@ class AlterPartitionResponse(WireMessage):
                 raise bad_length("topics", n)
             topics: list[TopicData] = []
             self.topics = topics
-            for _ in range(n):
-                topic_data = new(TopicData)
+            topics_count = n
+            for _ in range(topics_count):
+                topic_data = TopicData.__new__(TopicData)
                 topics.append(topic_data)
                 (topic_data.topic_id,) = unpack_u(buf, pos)
                 pos += 16
@@ -174,8 +174,9 @@ class AlterPartitionResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionData] = []
                 topic_data.partitions = partitions
-                for _ in range(n):
-                    partition_data = new(PartitionData)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_data = PartitionData.__new__(PartitionData)
                     partitions.append(partition_data)
                     partition_data.partition_index, partition_data.error_code, partition_data.leader_id, partition_data.leader_epoch = unpack_ihii(buf, pos)
                     pos += 14

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -28,10 +27,10 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class AlterReplicaLogDirTopic(Message):
@@ -43,10 +42,10 @@ class AlterReplicaLogDirTopic(Message):
     def __init__(
         self,
         name: str = "",
-        partitions: list[int] = UNSET,
+        partitions: list[int] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class AlterReplicaLogDir(Message):
@@ -58,10 +57,10 @@ class AlterReplicaLogDir(Message):
     def __init__(
         self,
         path: str = "",
-        topics: list[AlterReplicaLogDirTopic] = UNSET,
+        topics: list[AlterReplicaLogDirTopic] = UNSET_LIST,
     ) -> None:
         self.path = path
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
 
 class AlterReplicaLogDirsRequest(WireMessage):
@@ -77,9 +76,9 @@ class AlterReplicaLogDirsRequest(WireMessage):
 
     def __init__(
         self,
-        dirs: list[AlterReplicaLogDir] = UNSET,
+        dirs: list[AlterReplicaLogDir] = UNSET_LIST,
     ) -> None:
-        self.dirs = [] if dirs is UNSET else dirs
+        self.dirs = [] if dirs is UNSET_LIST else dirs
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 2:
@@ -154,7 +153,7 @@ class AlterReplicaLogDirsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -168,8 +167,9 @@ class AlterReplicaLogDirsRequest(WireMessage):
                 raise bad_length("dirs", n)
             dirs: list[AlterReplicaLogDir] = []
             self.dirs = dirs
-            for _ in range(n):
-                alter_replica_log_dir = new(AlterReplicaLogDir)
+            dirs_count = n
+            for _ in range(dirs_count):
+                alter_replica_log_dir = AlterReplicaLogDir.__new__(AlterReplicaLogDir)
                 dirs.append(alter_replica_log_dir)
                 if flexible:
                     n = buf[pos] - 1
@@ -195,8 +195,9 @@ class AlterReplicaLogDirsRequest(WireMessage):
                     raise bad_length("topics", n)
                 topics: list[AlterReplicaLogDirTopic] = []
                 alter_replica_log_dir.topics = topics
-                for _ in range(n):
-                    alter_replica_log_dir_topic = new(AlterReplicaLogDirTopic)
+                topics_count = n
+                for _ in range(topics_count):
+                    alter_replica_log_dir_topic = AlterReplicaLogDirTopic.__new__(AlterReplicaLogDirTopic)
                     topics.append(alter_replica_log_dir_topic)
                     if flexible:
                         n = buf[pos] - 1

@@ -2,33 +2,32 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class AlterReplicaLogDirPartitionResult(Message):
@@ -55,10 +54,10 @@ class AlterReplicaLogDirTopicResult(Message):
     def __init__(
         self,
         topic_name: str = "",
-        partitions: list[AlterReplicaLogDirPartitionResult] = UNSET,
+        partitions: list[AlterReplicaLogDirPartitionResult] = UNSET_LIST,
     ) -> None:
         self.topic_name = topic_name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class AlterReplicaLogDirsResponse(WireMessage):
@@ -76,10 +75,10 @@ class AlterReplicaLogDirsResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        results: list[AlterReplicaLogDirTopicResult] = UNSET,
+        results: list[AlterReplicaLogDirTopicResult] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.results = [] if results is UNSET else results
+        self.results = [] if results is UNSET_LIST else results
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 2:
@@ -134,7 +133,7 @@ class AlterReplicaLogDirsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.throttle_time_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -150,8 +149,9 @@ class AlterReplicaLogDirsResponse(WireMessage):
                 raise bad_length("results", n)
             results: list[AlterReplicaLogDirTopicResult] = []
             self.results = results
-            for _ in range(n):
-                alter_replica_log_dir_topic_result = new(AlterReplicaLogDirTopicResult)
+            results_count = n
+            for _ in range(results_count):
+                alter_replica_log_dir_topic_result = AlterReplicaLogDirTopicResult.__new__(AlterReplicaLogDirTopicResult)
                 results.append(alter_replica_log_dir_topic_result)
                 if flexible:
                     n = buf[pos] - 1
@@ -177,8 +177,9 @@ class AlterReplicaLogDirsResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[AlterReplicaLogDirPartitionResult] = []
                 alter_replica_log_dir_topic_result.partitions = partitions
-                for _ in range(n):
-                    alter_replica_log_dir_partition_result = new(AlterReplicaLogDirPartitionResult)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    alter_replica_log_dir_partition_result = AlterReplicaLogDirPartitionResult.__new__(AlterReplicaLogDirPartitionResult)
                     partitions.append(alter_replica_log_dir_partition_result)
                     alter_replica_log_dir_partition_result.partition_index, alter_replica_log_dir_partition_result.error_code = unpack_ih(buf, pos)
                     pos += 6

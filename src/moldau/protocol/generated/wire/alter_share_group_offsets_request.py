@@ -2,29 +2,28 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
+pack_iq: Final = Struct(">iq").pack
+unpack_iq: Final = Struct(">iq").unpack_from
 
 
 class AlterShareGroupOffsetsRequestPartition(Message):
@@ -51,10 +50,10 @@ class AlterShareGroupOffsetsRequestTopic(Message):
     def __init__(
         self,
         topic_name: str = "",
-        partitions: list[AlterShareGroupOffsetsRequestPartition] = UNSET,
+        partitions: list[AlterShareGroupOffsetsRequestPartition] = UNSET_LIST,
     ) -> None:
         self.topic_name = topic_name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class AlterShareGroupOffsetsRequest(WireMessage):
@@ -72,10 +71,10 @@ class AlterShareGroupOffsetsRequest(WireMessage):
     def __init__(
         self,
         group_id: str = "",
-        topics: list[AlterShareGroupOffsetsRequestTopic] = UNSET,
+        topics: list[AlterShareGroupOffsetsRequestTopic] = UNSET_LIST,
     ) -> None:
         self.group_id = group_id
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -122,7 +121,7 @@ class AlterShareGroupOffsetsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -140,8 +139,9 @@ class AlterShareGroupOffsetsRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[AlterShareGroupOffsetsRequestTopic] = []
             self.topics = topics
-            for _ in range(n):
-                alter_share_group_offsets_request_topic = new(AlterShareGroupOffsetsRequestTopic)
+            topics_count = n
+            for _ in range(topics_count):
+                alter_share_group_offsets_request_topic = AlterShareGroupOffsetsRequestTopic.__new__(AlterShareGroupOffsetsRequestTopic)
                 topics.append(alter_share_group_offsets_request_topic)
                 n = buf[pos] - 1
                 pos += 1
@@ -159,8 +159,9 @@ class AlterShareGroupOffsetsRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[AlterShareGroupOffsetsRequestPartition] = []
                 alter_share_group_offsets_request_topic.partitions = partitions
-                for _ in range(n):
-                    alter_share_group_offsets_request_partition = new(AlterShareGroupOffsetsRequestPartition)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    alter_share_group_offsets_request_partition = AlterShareGroupOffsetsRequestPartition.__new__(AlterShareGroupOffsetsRequestPartition)
                     partitions.append(alter_share_group_offsets_request_partition)
                     alter_share_group_offsets_request_partition.partition_index, alter_share_group_offsets_request_partition.start_offset = unpack_iq(buf, pos)
                     pos += 12

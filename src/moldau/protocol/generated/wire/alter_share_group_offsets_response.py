@@ -2,33 +2,32 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class AlterShareGroupOffsetsResponsePartition(Message):
@@ -60,11 +59,11 @@ class AlterShareGroupOffsetsResponseTopic(Message):
         self,
         topic_name: str = "",
         topic_id: bytes = ZERO_UUID,
-        partitions: list[AlterShareGroupOffsetsResponsePartition] = UNSET,
+        partitions: list[AlterShareGroupOffsetsResponsePartition] = UNSET_LIST,
     ) -> None:
         self.topic_name = topic_name
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class AlterShareGroupOffsetsResponse(WireMessage):
@@ -86,12 +85,12 @@ class AlterShareGroupOffsetsResponse(WireMessage):
         throttle_time_ms: int = 0,
         error_code: int = 0,
         error_message: str | None = None,
-        responses: list[AlterShareGroupOffsetsResponseTopic] = UNSET,
+        responses: list[AlterShareGroupOffsetsResponseTopic] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.error_message = error_message
-        self.responses = [] if responses is UNSET else responses
+        self.responses = [] if responses is UNSET_LIST else responses
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -153,7 +152,7 @@ class AlterShareGroupOffsetsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
             pos += 6
@@ -176,8 +175,9 @@ class AlterShareGroupOffsetsResponse(WireMessage):
                 raise bad_length("responses", n)
             responses: list[AlterShareGroupOffsetsResponseTopic] = []
             self.responses = responses
-            for _ in range(n):
-                alter_share_group_offsets_response_topic = new(AlterShareGroupOffsetsResponseTopic)
+            responses_count = n
+            for _ in range(responses_count):
+                alter_share_group_offsets_response_topic = AlterShareGroupOffsetsResponseTopic.__new__(AlterShareGroupOffsetsResponseTopic)
                 responses.append(alter_share_group_offsets_response_topic)
                 n = buf[pos] - 1
                 pos += 1
@@ -197,8 +197,9 @@ class AlterShareGroupOffsetsResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[AlterShareGroupOffsetsResponsePartition] = []
                 alter_share_group_offsets_response_topic.partitions = partitions
-                for _ in range(n):
-                    alter_share_group_offsets_response_partition = new(AlterShareGroupOffsetsResponsePartition)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    alter_share_group_offsets_response_partition = AlterShareGroupOffsetsResponsePartition.__new__(AlterShareGroupOffsetsResponsePartition)
                     partitions.append(alter_share_group_offsets_response_partition)
                     alter_share_group_offsets_response_partition.partition_index, alter_share_group_offsets_response_partition.error_code = unpack_ih(buf, pos)
                     pos += 6

@@ -2,31 +2,30 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_bi = Struct(">bi").pack
-unpack_bi = Struct(">bi").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_bi: Final = Struct(">bi").pack
+unpack_bi: Final = Struct(">bi").unpack_from
 
 
 class ScramCredentialDeletion(Message):
@@ -82,11 +81,11 @@ class AlterUserScramCredentialsRequest(WireMessage):
 
     def __init__(
         self,
-        deletions: list[ScramCredentialDeletion] = UNSET,
-        upsertions: list[ScramCredentialUpsertion] = UNSET,
+        deletions: list[ScramCredentialDeletion] = UNSET_LIST,
+        upsertions: list[ScramCredentialUpsertion] = UNSET_LIST,
     ) -> None:
-        self.deletions = [] if deletions is UNSET else deletions
-        self.upsertions = [] if upsertions is UNSET else upsertions
+        self.deletions = [] if deletions is UNSET_LIST else deletions
+        self.upsertions = [] if upsertions is UNSET_LIST else upsertions
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -146,7 +145,7 @@ class AlterUserScramCredentialsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -156,8 +155,9 @@ class AlterUserScramCredentialsRequest(WireMessage):
                 raise bad_length("deletions", n)
             deletions: list[ScramCredentialDeletion] = []
             self.deletions = deletions
-            for _ in range(n):
-                scram_credential_deletion = new(ScramCredentialDeletion)
+            deletions_count = n
+            for _ in range(deletions_count):
+                scram_credential_deletion = ScramCredentialDeletion.__new__(ScramCredentialDeletion)
                 deletions.append(scram_credential_deletion)
                 n = buf[pos] - 1
                 pos += 1
@@ -181,8 +181,9 @@ class AlterUserScramCredentialsRequest(WireMessage):
                 raise bad_length("upsertions", n)
             upsertions: list[ScramCredentialUpsertion] = []
             self.upsertions = upsertions
-            for _ in range(n):
-                scram_credential_upsertion = new(ScramCredentialUpsertion)
+            upsertions_count = n
+            for _ in range(upsertions_count):
+                scram_credential_upsertion = ScramCredentialUpsertion.__new__(ScramCredentialUpsertion)
                 upsertions.append(scram_credential_upsertion)
                 n = buf[pos] - 1
                 pos += 1

@@ -2,31 +2,30 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class AlterUserScramCredentialsResult(Message):
@@ -62,10 +61,10 @@ class AlterUserScramCredentialsResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        results: list[AlterUserScramCredentialsResult] = UNSET,
+        results: list[AlterUserScramCredentialsResult] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.results = [] if results is UNSET else results
+        self.results = [] if results is UNSET_LIST else results
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -109,7 +108,7 @@ class AlterUserScramCredentialsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.throttle_time_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -121,8 +120,9 @@ class AlterUserScramCredentialsResponse(WireMessage):
                 raise bad_length("results", n)
             results: list[AlterUserScramCredentialsResult] = []
             self.results = results
-            for _ in range(n):
-                alter_user_scram_credentials_result = new(AlterUserScramCredentialsResult)
+            results_count = n
+            for _ in range(results_count):
+                alter_user_scram_credentials_result = AlterUserScramCredentialsResult.__new__(AlterUserScramCredentialsResult)
                 results.append(alter_user_scram_credentials_result)
                 n = buf[pos] - 1
                 pos += 1

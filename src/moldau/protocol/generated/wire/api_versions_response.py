@@ -2,14 +2,14 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
@@ -17,7 +17,6 @@ from moldau.protocol.wire import (
     bad_tag,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     put_tagged,
@@ -26,18 +25,18 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_hh = Struct(">hh").pack
-unpack_hh = Struct(">hh").unpack_from
-pack_hhh = Struct(">hhh").pack
-unpack_hhh = Struct(">hhh").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_q = Struct(">q").pack
-unpack_q = Struct(">q").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_hh: Final = Struct(">hh").pack
+unpack_hh: Final = Struct(">hh").unpack_from
+pack_hhh: Final = Struct(">hhh").pack
+unpack_hhh: Final = Struct(">hhh").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_q: Final = Struct(">q").pack
+unpack_q: Final = Struct(">q").unpack_from
 
 
 class ApiVersion(Message):
@@ -114,19 +113,19 @@ class ApiVersionsResponse(WireMessage):
     def __init__(
         self,
         error_code: int = 0,
-        api_keys: list[ApiVersion] = UNSET,
+        api_keys: list[ApiVersion] = UNSET_LIST,
         throttle_time_ms: int = 0,
-        supported_features: list[SupportedFeatureKey] = UNSET,
+        supported_features: list[SupportedFeatureKey] = UNSET_LIST,
         finalized_features_epoch: int = -1,
-        finalized_features: list[FinalizedFeatureKey] = UNSET,
+        finalized_features: list[FinalizedFeatureKey] = UNSET_LIST,
         zk_migration_ready: bool = False,
     ) -> None:
         self.error_code = error_code
-        self.api_keys = [] if api_keys is UNSET else api_keys
+        self.api_keys = [] if api_keys is UNSET_LIST else api_keys
         self.throttle_time_ms = throttle_time_ms
-        self.supported_features = [] if supported_features is UNSET else supported_features
+        self.supported_features = [] if supported_features is UNSET_LIST else supported_features
         self.finalized_features_epoch = finalized_features_epoch
-        self.finalized_features = [] if finalized_features is UNSET else finalized_features
+        self.finalized_features = [] if finalized_features is UNSET_LIST else finalized_features
         self.zk_migration_ready = zk_migration_ready
 
     def write(self, w: Writer, version: int) -> None:
@@ -216,7 +215,7 @@ class ApiVersionsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.error_code,) = unpack_h(buf, pos)
             pos += 2
@@ -232,8 +231,9 @@ class ApiVersionsResponse(WireMessage):
                 raise bad_length("api_keys", n)
             api_keys: list[ApiVersion] = []
             self.api_keys = api_keys
-            for _ in range(n):
-                api_version = new(ApiVersion)
+            api_keys_count = n
+            for _ in range(api_keys_count):
+                api_version = ApiVersion.__new__(ApiVersion)
                 api_keys.append(api_version)
                 api_version.api_key, api_version.min_version, api_version.max_version = unpack_hhh(buf, pos)
                 pos += 6
@@ -252,10 +252,10 @@ class ApiVersionsResponse(WireMessage):
             self.finalized_features = []
             self.zk_migration_ready = False
             if flexible:
-                count, pos = uvarint_at(buf, pos)
-                if count:
+                tag_count, pos = uvarint_at(buf, pos)
+                if tag_count:
                     previous_tag = -1
-                    for _ in range(count):
+                    for _ in range(tag_count):
                         tag, pos = uvarint_at(buf, pos)
                         n, pos = uvarint_at(buf, pos)
                         tag_end = pos + n
@@ -271,8 +271,9 @@ class ApiVersionsResponse(WireMessage):
                                 raise bad_length("supported_features", n)
                             supported_features: list[SupportedFeatureKey] = []
                             self.supported_features = supported_features
-                            for _ in range(n):
-                                supported_feature_key = new(SupportedFeatureKey)
+                            supported_features_count = n
+                            for _ in range(supported_features_count):
+                                supported_feature_key = SupportedFeatureKey.__new__(SupportedFeatureKey)
                                 supported_features.append(supported_feature_key)
                                 n = buf[pos] - 1
                                 pos += 1
@@ -300,8 +301,9 @@ class ApiVersionsResponse(WireMessage):
                                 raise bad_length("finalized_features", n)
                             finalized_features: list[FinalizedFeatureKey] = []
                             self.finalized_features = finalized_features
-                            for _ in range(n):
-                                finalized_feature_key = new(FinalizedFeatureKey)
+                            finalized_features_count = n
+                            for _ in range(finalized_features_count):
+                                finalized_feature_key = FinalizedFeatureKey.__new__(FinalizedFeatureKey)
                                 finalized_features.append(finalized_feature_key)
                                 n = buf[pos] - 1
                                 pos += 1

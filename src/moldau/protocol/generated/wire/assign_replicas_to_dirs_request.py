@@ -2,33 +2,32 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
-    new,
     put_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iq: Final = Struct(">iq").pack
+unpack_iq: Final = Struct(">iq").unpack_from
 
 
 class PartitionData(Message):
@@ -52,10 +51,10 @@ class TopicData(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[PartitionData] = UNSET,
+        partitions: list[PartitionData] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class DirectoryData(Message):
@@ -67,10 +66,10 @@ class DirectoryData(Message):
     def __init__(
         self,
         id: bytes = ZERO_UUID,
-        topics: list[TopicData] = UNSET,
+        topics: list[TopicData] = UNSET_LIST,
     ) -> None:
         self.id = id
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
 
 class AssignReplicasToDirsRequest(WireMessage):
@@ -90,11 +89,11 @@ class AssignReplicasToDirsRequest(WireMessage):
         self,
         broker_id: int = 0,
         broker_epoch: int = -1,
-        directories: list[DirectoryData] = UNSET,
+        directories: list[DirectoryData] = UNSET_LIST,
     ) -> None:
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
-        self.directories = [] if directories is UNSET else directories
+        self.directories = [] if directories is UNSET_LIST else directories
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -137,7 +136,7 @@ class AssignReplicasToDirsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.broker_id, self.broker_epoch = unpack_iq(buf, pos)
             pos += 12
@@ -149,8 +148,9 @@ class AssignReplicasToDirsRequest(WireMessage):
                 raise bad_length("directories", n)
             directories: list[DirectoryData] = []
             self.directories = directories
-            for _ in range(n):
-                directory_data = new(DirectoryData)
+            directories_count = n
+            for _ in range(directories_count):
+                directory_data = DirectoryData.__new__(DirectoryData)
                 directories.append(directory_data)
                 (directory_data.id,) = unpack_u(buf, pos)
                 pos += 16
@@ -162,8 +162,9 @@ class AssignReplicasToDirsRequest(WireMessage):
                     raise bad_length("topics", n)
                 topics: list[TopicData] = []
                 directory_data.topics = topics
-                for _ in range(n):
-                    topic_data = new(TopicData)
+                topics_count = n
+                for _ in range(topics_count):
+                    topic_data = TopicData.__new__(TopicData)
                     topics.append(topic_data)
                     (topic_data.topic_id,) = unpack_u(buf, pos)
                     pos += 16
@@ -175,8 +176,9 @@ class AssignReplicasToDirsRequest(WireMessage):
                         raise bad_length("partitions", n)
                     partitions: list[PartitionData] = []
                     topic_data.partitions = partitions
-                    for _ in range(n):
-                        partition_data = new(PartitionData)
+                    partitions_count = n
+                    for _ in range(partitions_count):
+                        partition_data = PartitionData.__new__(PartitionData)
                         partitions.append(partition_data)
                         (partition_data.partition_index,) = unpack_i(buf, pos)
                         pos += 4

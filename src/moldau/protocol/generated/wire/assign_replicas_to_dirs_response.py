@@ -2,31 +2,30 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
-    new,
     put_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class PartitionData(Message):
@@ -53,10 +52,10 @@ class TopicData(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[PartitionData] = UNSET,
+        partitions: list[PartitionData] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class DirectoryData(Message):
@@ -68,10 +67,10 @@ class DirectoryData(Message):
     def __init__(
         self,
         id: bytes = ZERO_UUID,
-        topics: list[TopicData] = UNSET,
+        topics: list[TopicData] = UNSET_LIST,
     ) -> None:
         self.id = id
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
 
 class AssignReplicasToDirsResponse(WireMessage):
@@ -91,11 +90,11 @@ class AssignReplicasToDirsResponse(WireMessage):
         self,
         throttle_time_ms: int = 0,
         error_code: int = 0,
-        directories: list[DirectoryData] = UNSET,
+        directories: list[DirectoryData] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
-        self.directories = [] if directories is UNSET else directories
+        self.directories = [] if directories is UNSET_LIST else directories
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -138,7 +137,7 @@ class AssignReplicasToDirsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
             pos += 6
@@ -150,8 +149,9 @@ class AssignReplicasToDirsResponse(WireMessage):
                 raise bad_length("directories", n)
             directories: list[DirectoryData] = []
             self.directories = directories
-            for _ in range(n):
-                directory_data = new(DirectoryData)
+            directories_count = n
+            for _ in range(directories_count):
+                directory_data = DirectoryData.__new__(DirectoryData)
                 directories.append(directory_data)
                 (directory_data.id,) = unpack_u(buf, pos)
                 pos += 16
@@ -163,8 +163,9 @@ class AssignReplicasToDirsResponse(WireMessage):
                     raise bad_length("topics", n)
                 topics: list[TopicData] = []
                 directory_data.topics = topics
-                for _ in range(n):
-                    topic_data = new(TopicData)
+                topics_count = n
+                for _ in range(topics_count):
+                    topic_data = TopicData.__new__(TopicData)
                     topics.append(topic_data)
                     (topic_data.topic_id,) = unpack_u(buf, pos)
                     pos += 16
@@ -176,8 +177,9 @@ class AssignReplicasToDirsResponse(WireMessage):
                         raise bad_length("partitions", n)
                     partitions: list[PartitionData] = []
                     topic_data.partitions = partitions
-                    for _ in range(n):
-                        partition_data = new(PartitionData)
+                    partitions_count = n
+                    for _ in range(partitions_count):
+                        partition_data = PartitionData.__new__(PartitionData)
                         partitions.append(partition_data)
                         partition_data.partition_index, partition_data.error_code = unpack_ih(buf, pos)
                         pos += 6

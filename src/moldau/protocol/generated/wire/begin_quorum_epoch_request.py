@@ -2,39 +2,38 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_H = Struct(">H").pack
-unpack_H = Struct(">H").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iuii = Struct(">i16sii").pack
-unpack_iuii = Struct(">i16sii").unpack_from
-pack_iii = Struct(">iii").pack
-unpack_iii = Struct(">iii").unpack_from
+pack_H: Final = Struct(">H").pack
+unpack_H: Final = Struct(">H").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iuii: Final = Struct(">i16sii").pack
+unpack_iuii: Final = Struct(">i16sii").unpack_from
+pack_iii: Final = Struct(">iii").pack
+unpack_iii: Final = Struct(">iii").unpack_from
 
 
 class PartitionData(Message):
@@ -67,10 +66,10 @@ class TopicData(Message):
     def __init__(
         self,
         topic_name: str = "",
-        partitions: list[PartitionData] = UNSET,
+        partitions: list[PartitionData] = UNSET_LIST,
     ) -> None:
         self.topic_name = topic_name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class LeaderEndpoint(Message):
@@ -109,13 +108,13 @@ class BeginQuorumEpochRequest(WireMessage):
         self,
         cluster_id: str | None = None,
         voter_id: int = -1,
-        topics: list[TopicData] = UNSET,
-        leader_endpoints: list[LeaderEndpoint] = UNSET,
+        topics: list[TopicData] = UNSET_LIST,
+        leader_endpoints: list[LeaderEndpoint] = UNSET_LIST,
     ) -> None:
         self.cluster_id = cluster_id
         self.voter_id = voter_id
-        self.topics = [] if topics is UNSET else topics
-        self.leader_endpoints = [] if leader_endpoints is UNSET else leader_endpoints
+        self.topics = [] if topics is UNSET_LIST else topics
+        self.leader_endpoints = [] if leader_endpoints is UNSET_LIST else leader_endpoints
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
@@ -213,7 +212,7 @@ class BeginQuorumEpochRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -247,8 +246,9 @@ class BeginQuorumEpochRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[TopicData] = []
             self.topics = topics
-            for _ in range(n):
-                topic_data = new(TopicData)
+            topics_count = n
+            for _ in range(topics_count):
+                topic_data = TopicData.__new__(TopicData)
                 topics.append(topic_data)
                 if flexible:
                     n = buf[pos] - 1
@@ -274,8 +274,9 @@ class BeginQuorumEpochRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionData] = []
                 topic_data.partitions = partitions
-                for _ in range(n):
-                    partition_data = new(PartitionData)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_data = PartitionData.__new__(PartitionData)
                     partitions.append(partition_data)
                     if flexible:
                         partition_data.partition_index, partition_data.voter_directory_id, partition_data.leader_id, partition_data.leader_epoch = unpack_iuii(buf, pos)
@@ -303,8 +304,9 @@ class BeginQuorumEpochRequest(WireMessage):
                     raise bad_length("leader_endpoints", n)
                 leader_endpoints: list[LeaderEndpoint] = []
                 self.leader_endpoints = leader_endpoints
-                for _ in range(n):
-                    leader_endpoint = new(LeaderEndpoint)
+                leader_endpoints_count = n
+                for _ in range(leader_endpoints_count):
+                    leader_endpoint = LeaderEndpoint.__new__(LeaderEndpoint)
                     leader_endpoints.append(leader_endpoint)
                     n = buf[pos] - 1
                     pos += 1

@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
@@ -16,7 +16,6 @@ from moldau.protocol.wire import (
     bad_tag,
     join_uuids,
     long_length,
-    new,
     not_in_version,
     put_length,
     put_tagged,
@@ -25,8 +24,8 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-pack_iqqzz = Struct(">iqq??").pack
-unpack_iqqzz = Struct(">iqq??").unpack_from
+pack_iqqzz: Final = Struct(">iqq??").pack
+unpack_iqqzz: Final = Struct(">iqq??").unpack_from
 
 
 class BrokerHeartbeatRequest(WireMessage):
@@ -53,7 +52,7 @@ class BrokerHeartbeatRequest(WireMessage):
         current_metadata_offset: int = 0,
         want_fence: bool = False,
         want_shut_down: bool = False,
-        offline_log_dirs: list[bytes] = UNSET,
+        offline_log_dirs: list[bytes] = UNSET_LIST,
         cordoned_log_dirs: list[bytes] | None = None,
     ) -> None:
         self.broker_id = broker_id
@@ -61,7 +60,7 @@ class BrokerHeartbeatRequest(WireMessage):
         self.current_metadata_offset = current_metadata_offset
         self.want_fence = want_fence
         self.want_shut_down = want_shut_down
-        self.offline_log_dirs = [] if offline_log_dirs is UNSET else offline_log_dirs
+        self.offline_log_dirs = [] if offline_log_dirs is UNSET_LIST else offline_log_dirs
         self.cordoned_log_dirs = cordoned_log_dirs
 
     def write(self, w: Writer, version: int) -> None:
@@ -115,16 +114,16 @@ class BrokerHeartbeatRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.broker_id, self.broker_epoch, self.current_metadata_offset, self.want_fence, self.want_shut_down = unpack_iqqzz(buf, pos)
             pos += 22
             self.offline_log_dirs = []
             self.cordoned_log_dirs = None
-            count, pos = uvarint_at(buf, pos)
-            if count:
+            tag_count, pos = uvarint_at(buf, pos)
+            if tag_count:
                 previous_tag = -1
-                for _ in range(count):
+                for _ in range(tag_count):
                     tag, pos = uvarint_at(buf, pos)
                     n, pos = uvarint_at(buf, pos)
                     tag_end = pos + n

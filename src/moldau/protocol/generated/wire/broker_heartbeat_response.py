@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -11,13 +11,12 @@ from moldau.protocol.wire import (
     UNWRITABLE,
     WireMessage,
     Writer,
-    new,
     skip_tags,
     unsupported_version,
 )
 
-pack_ihzzz = Struct(">ih???").pack
-unpack_ihzzz = Struct(">ih???").unpack_from
+pack_ihzzz: Final = Struct(">ih???").pack
+unpack_ihzzz: Final = Struct(">ih???").unpack_from
 
 
 class BrokerHeartbeatResponse(WireMessage):
@@ -66,7 +65,7 @@ class BrokerHeartbeatResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code, self.is_caught_up, self.is_fenced, self.should_shut_down = unpack_ihzzz(buf, pos)
             pos += 9

@@ -2,14 +2,14 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
@@ -17,7 +17,6 @@ from moldau.protocol.wire import (
     join_uuids,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -26,20 +25,20 @@ from moldau.protocol.wire import (
     uuids_at,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_Hh = Struct(">Hh").pack
-unpack_Hh = Struct(">Hh").unpack_from
-pack_hh = Struct(">hh").pack
-unpack_hh = Struct(">hh").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_q = Struct(">q").pack
-unpack_q = Struct(">q").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
+pack_Hh: Final = Struct(">Hh").pack
+unpack_Hh: Final = Struct(">Hh").unpack_from
+pack_hh: Final = Struct(">hh").pack
+unpack_hh: Final = Struct(">hh").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_q: Final = Struct(">q").pack
+unpack_q: Final = Struct(">q").unpack_from
 
 
 class Listener(Message):
@@ -105,21 +104,21 @@ class BrokerRegistrationRequest(WireMessage):
         broker_id: int = 0,
         cluster_id: str = "",
         incarnation_id: bytes = ZERO_UUID,
-        listeners: list[Listener] = UNSET,
-        features: list[Feature] = UNSET,
+        listeners: list[Listener] = UNSET_LIST,
+        features: list[Feature] = UNSET_LIST,
         rack: str | None = "",
         is_migrating_zk_broker: bool = False,
-        log_dirs: list[bytes] = UNSET,
+        log_dirs: list[bytes] = UNSET_LIST,
         previous_broker_epoch: int = -1,
     ) -> None:
         self.broker_id = broker_id
         self.cluster_id = cluster_id
         self.incarnation_id = incarnation_id
-        self.listeners = [] if listeners is UNSET else listeners
-        self.features = [] if features is UNSET else features
+        self.listeners = [] if listeners is UNSET_LIST else listeners
+        self.features = [] if features is UNSET_LIST else features
         self.rack = rack
         self.is_migrating_zk_broker = is_migrating_zk_broker
-        self.log_dirs = [] if log_dirs is UNSET else log_dirs
+        self.log_dirs = [] if log_dirs is UNSET_LIST else log_dirs
         self.previous_broker_epoch = previous_broker_epoch
 
     def write(self, w: Writer, version: int) -> None:
@@ -214,7 +213,7 @@ class BrokerRegistrationRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.broker_id,) = unpack_i(buf, pos)
             pos += 4
@@ -236,8 +235,9 @@ class BrokerRegistrationRequest(WireMessage):
                 raise bad_length("listeners", n)
             listeners: list[Listener] = []
             self.listeners = listeners
-            for _ in range(n):
-                listener = new(Listener)
+            listeners_count = n
+            for _ in range(listeners_count):
+                listener = Listener.__new__(Listener)
                 listeners.append(listener)
                 n = buf[pos] - 1
                 pos += 1
@@ -269,8 +269,9 @@ class BrokerRegistrationRequest(WireMessage):
                 raise bad_length("features", n)
             features: list[Feature] = []
             self.features = features
-            for _ in range(n):
-                feature = new(Feature)
+            features_count = n
+            for _ in range(features_count):
+                feature = Feature.__new__(Feature)
                 features.append(feature)
                 n = buf[pos] - 1
                 pos += 1

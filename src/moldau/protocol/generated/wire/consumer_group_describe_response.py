@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -28,18 +27,18 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ii = Struct(">ii").pack
-unpack_ii = Struct(">ii").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ii: Final = Struct(">ii").pack
+unpack_ii: Final = Struct(">ii").unpack_from
 
 
 class TopicPartitions(Message):
@@ -53,11 +52,11 @@ class TopicPartitions(Message):
         self,
         topic_id: bytes = ZERO_UUID,
         topic_name: str = "",
-        partitions: list[int] = UNSET,
+        partitions: list[int] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
         self.topic_name = topic_name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class Assignment(Message):
@@ -67,9 +66,9 @@ class Assignment(Message):
 
     def __init__(
         self,
-        topic_partitions: list[TopicPartitions] = UNSET,
+        topic_partitions: list[TopicPartitions] = UNSET_LIST,
     ) -> None:
-        self.topic_partitions = [] if topic_partitions is UNSET else topic_partitions
+        self.topic_partitions = [] if topic_partitions is UNSET_LIST else topic_partitions
 
 
 class Member(Message):
@@ -95,10 +94,10 @@ class Member(Message):
         member_epoch: int = 0,
         client_id: str = "",
         client_host: str = "",
-        subscribed_topic_names: list[str] = UNSET,
+        subscribed_topic_names: list[str] = UNSET_LIST,
         subscribed_topic_regex: str | None = None,
-        assignment: Assignment = UNSET,
-        target_assignment: Assignment = UNSET,
+        assignment: Assignment | None = None,
+        target_assignment: Assignment | None = None,
         member_type: int = -1,
     ) -> None:
         self.member_id = member_id
@@ -107,10 +106,10 @@ class Member(Message):
         self.member_epoch = member_epoch
         self.client_id = client_id
         self.client_host = client_host
-        self.subscribed_topic_names = [] if subscribed_topic_names is UNSET else subscribed_topic_names
+        self.subscribed_topic_names = [] if subscribed_topic_names is UNSET_LIST else subscribed_topic_names
         self.subscribed_topic_regex = subscribed_topic_regex
-        self.assignment = Assignment() if assignment is UNSET else assignment
-        self.target_assignment = Assignment() if target_assignment is UNSET else target_assignment
+        self.assignment = Assignment() if assignment is None else assignment
+        self.target_assignment = Assignment() if target_assignment is None else target_assignment
         self.member_type = member_type
 
 
@@ -136,7 +135,7 @@ class DescribedGroup(Message):
         group_epoch: int = 0,
         assignment_epoch: int = 0,
         assignor_name: str = "",
-        members: list[Member] = UNSET,
+        members: list[Member] = UNSET_LIST,
         authorized_operations: int = -2147483648,
     ) -> None:
         self.error_code = error_code
@@ -146,7 +145,7 @@ class DescribedGroup(Message):
         self.group_epoch = group_epoch
         self.assignment_epoch = assignment_epoch
         self.assignor_name = assignor_name
-        self.members = [] if members is UNSET else members
+        self.members = [] if members is UNSET_LIST else members
         self.authorized_operations = authorized_operations
 
 
@@ -165,10 +164,10 @@ class ConsumerGroupDescribeResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        groups: list[DescribedGroup] = UNSET,
+        groups: list[DescribedGroup] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.groups = [] if groups is UNSET else groups
+        self.groups = [] if groups is UNSET_LIST else groups
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
@@ -356,7 +355,7 @@ class ConsumerGroupDescribeResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.throttle_time_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -368,8 +367,9 @@ class ConsumerGroupDescribeResponse(WireMessage):
                 raise bad_length("groups", n)
             groups: list[DescribedGroup] = []
             self.groups = groups
-            for _ in range(n):
-                described_group = new(DescribedGroup)
+            groups_count = n
+            for _ in range(groups_count):
+                described_group = DescribedGroup.__new__(DescribedGroup)
                 groups.append(described_group)
                 (described_group.error_code,) = unpack_h(buf, pos)
                 pos += 2
@@ -418,8 +418,9 @@ class ConsumerGroupDescribeResponse(WireMessage):
                     raise bad_length("members", n)
                 members: list[Member] = []
                 described_group.members = members
-                for _ in range(n):
-                    member = new(Member)
+                members_count = n
+                for _ in range(members_count):
+                    member = Member.__new__(Member)
                     members.append(member)
                     n = buf[pos] - 1
                     pos += 1
@@ -477,7 +478,8 @@ class ConsumerGroupDescribeResponse(WireMessage):
                         raise bad_length("subscribed_topic_names", n)
                     subscribed_topic_names: list[str] = []
                     member.subscribed_topic_names = subscribed_topic_names
-                    for _ in range(n):
+                    subscribed_topic_names_count = n
+                    for _ in range(subscribed_topic_names_count):
                         n = buf[pos] - 1
                         pos += 1
                         if n > 126:
@@ -497,7 +499,7 @@ class ConsumerGroupDescribeResponse(WireMessage):
                     else:
                         member.subscribed_topic_regex = str(buf[pos : pos + n], "utf-8")
                         pos += n
-                    assignment = new(Assignment)
+                    assignment = Assignment.__new__(Assignment)
                     member.assignment = assignment
                     n = buf[pos] - 1
                     pos += 1
@@ -507,8 +509,9 @@ class ConsumerGroupDescribeResponse(WireMessage):
                         raise bad_length("topic_partitions", n)
                     topic_partitions: list[TopicPartitions] = []
                     assignment.topic_partitions = topic_partitions
-                    for _ in range(n):
-                        topic_partitions_2 = new(TopicPartitions)
+                    topic_partitions_count = n
+                    for _ in range(topic_partitions_count):
+                        topic_partitions_2 = TopicPartitions.__new__(TopicPartitions)
                         topic_partitions.append(topic_partitions_2)
                         (topic_partitions_2.topic_id,) = unpack_u(buf, pos)
                         pos += 16
@@ -539,7 +542,7 @@ class ConsumerGroupDescribeResponse(WireMessage):
                         pos = skip_tags(buf, pos, end)
                     else:
                         pos += 1
-                    target_assignment = new(Assignment)
+                    target_assignment = Assignment.__new__(Assignment)
                     member.target_assignment = target_assignment
                     n = buf[pos] - 1
                     pos += 1
@@ -549,8 +552,9 @@ class ConsumerGroupDescribeResponse(WireMessage):
                         raise bad_length("topic_partitions", n)
                     topic_partitions_3: list[TopicPartitions] = []
                     target_assignment.topic_partitions = topic_partitions_3
-                    for _ in range(n):
-                        topic_partitions_4 = new(TopicPartitions)
+                    topic_partitions_count_2 = n
+                    for _ in range(topic_partitions_count_2):
+                        topic_partitions_4 = TopicPartitions.__new__(TopicPartitions)
                         topic_partitions_3.append(topic_partitions_4)
                         (topic_partitions_4.topic_id,) = unpack_u(buf, pos)
                         pos += 16

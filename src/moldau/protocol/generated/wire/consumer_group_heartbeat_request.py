@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     numbers_at,
     pack_numbers,
@@ -29,12 +28,12 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class TopicPartitions(Message):
@@ -46,10 +45,10 @@ class TopicPartitions(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[int] = UNSET,
+        partitions: list[int] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class ConsumerGroupHeartbeatRequest(WireMessage):
@@ -210,7 +209,7 @@ class ConsumerGroupHeartbeatRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -265,7 +264,8 @@ class ConsumerGroupHeartbeatRequest(WireMessage):
             else:
                 subscribed_topic_names: list[str] = []
                 self.subscribed_topic_names = subscribed_topic_names
-                for _ in range(n):
+                subscribed_topic_names_count = n
+                for _ in range(subscribed_topic_names_count):
                     n = buf[pos] - 1
                     pos += 1
                     if n > 126:
@@ -310,8 +310,9 @@ class ConsumerGroupHeartbeatRequest(WireMessage):
             else:
                 topic_partitions: list[TopicPartitions] = []
                 self.topic_partitions = topic_partitions
-                for _ in range(n):
-                    topic_partitions_2 = new(TopicPartitions)
+                topic_partitions_count = n
+                for _ in range(topic_partitions_count):
+                    topic_partitions_2 = TopicPartitions.__new__(TopicPartitions)
                     topic_partitions.append(topic_partitions_2)
                     (topic_partitions_2.topic_id,) = unpack_u(buf, pos)
                     pos += 16

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -28,14 +27,14 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
-pack_ii = Struct(">ii").pack
-unpack_ii = Struct(">ii").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
+pack_ii: Final = Struct(">ii").pack
+unpack_ii: Final = Struct(">ii").unpack_from
 
 
 class TopicPartitions(Message):
@@ -47,10 +46,10 @@ class TopicPartitions(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[int] = UNSET,
+        partitions: list[int] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class Assignment(Message):
@@ -60,9 +59,9 @@ class Assignment(Message):
 
     def __init__(
         self,
-        topic_partitions: list[TopicPartitions] = UNSET,
+        topic_partitions: list[TopicPartitions] = UNSET_LIST,
     ) -> None:
-        self.topic_partitions = [] if topic_partitions is UNSET else topic_partitions
+        self.topic_partitions = [] if topic_partitions is UNSET_LIST else topic_partitions
 
 
 class ConsumerGroupHeartbeatResponse(WireMessage):
@@ -161,7 +160,7 @@ class ConsumerGroupHeartbeatResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
             pos += 6
@@ -194,7 +193,7 @@ class ConsumerGroupHeartbeatResponse(WireMessage):
             if n > 127:
                 self.assignment = None
             else:
-                assignment = new(Assignment)
+                assignment = Assignment.__new__(Assignment)
                 self.assignment = assignment
                 n = buf[pos] - 1
                 pos += 1
@@ -204,8 +203,9 @@ class ConsumerGroupHeartbeatResponse(WireMessage):
                     raise bad_length("topic_partitions", n)
                 topic_partitions: list[TopicPartitions] = []
                 assignment.topic_partitions = topic_partitions
-                for _ in range(n):
-                    topic_partitions_2 = new(TopicPartitions)
+                topic_partitions_count = n
+                for _ in range(topic_partitions_count):
+                    topic_partitions_2 = TopicPartitions.__new__(TopicPartitions)
                     topic_partitions.append(topic_partitions_2)
                     (topic_partitions_2.topic_id,) = unpack_u(buf, pos)
                     pos += 16

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,21 +12,20 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
-    new,
     numbers_at,
     pack_numbers,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class TopicPartition(Message):
@@ -38,10 +37,10 @@ class TopicPartition(Message):
     def __init__(
         self,
         topic: str = "",
-        partitions: list[int] = UNSET,
+        partitions: list[int] = UNSET_LIST,
     ) -> None:
         self.topic = topic
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class ConsumerProtocolAssignment(WireMessage):
@@ -58,10 +57,10 @@ class ConsumerProtocolAssignment(WireMessage):
 
     def __init__(
         self,
-        assigned_partitions: list[TopicPartition] = UNSET,
+        assigned_partitions: list[TopicPartition] = UNSET_LIST,
         user_data: bytes | None = None,
     ) -> None:
-        self.assigned_partitions = [] if assigned_partitions is UNSET else assigned_partitions
+        self.assigned_partitions = [] if assigned_partitions is UNSET_LIST else assigned_partitions
         self.user_data = user_data
 
     def write(self, w: Writer, version: int) -> None:
@@ -98,7 +97,7 @@ class ConsumerProtocolAssignment(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (n,) = unpack_i(buf, pos)
             pos += 4
@@ -106,8 +105,9 @@ class ConsumerProtocolAssignment(WireMessage):
                 raise bad_length("assigned_partitions", n)
             assigned_partitions: list[TopicPartition] = []
             self.assigned_partitions = assigned_partitions
-            for _ in range(n):
-                topic_partition = new(TopicPartition)
+            assigned_partitions_count = n
+            for _ in range(assigned_partitions_count):
+                topic_partition = TopicPartition.__new__(TopicPartition)
                 assigned_partitions.append(topic_partition)
                 (n,) = unpack_h(buf, pos)
                 pos += 2

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,21 +12,20 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
-    new,
     numbers_at,
     pack_numbers,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class TopicPartition(Message):
@@ -38,10 +37,10 @@ class TopicPartition(Message):
     def __init__(
         self,
         topic: str = "",
-        partitions: list[int] = UNSET,
+        partitions: list[int] = UNSET_LIST,
     ) -> None:
         self.topic = topic
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class ConsumerProtocolSubscription(WireMessage):
@@ -61,15 +60,15 @@ class ConsumerProtocolSubscription(WireMessage):
 
     def __init__(
         self,
-        topics: list[str] = UNSET,
+        topics: list[str] = UNSET_LIST,
         user_data: bytes | None = None,
-        owned_partitions: list[TopicPartition] = UNSET,
+        owned_partitions: list[TopicPartition] = UNSET_LIST,
         generation_id: int = -1,
         rack_id: str | None = None,
     ) -> None:
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
         self.user_data = user_data
-        self.owned_partitions = [] if owned_partitions is UNSET else owned_partitions
+        self.owned_partitions = [] if owned_partitions is UNSET_LIST else owned_partitions
         self.generation_id = generation_id
         self.rack_id = rack_id
 
@@ -131,7 +130,7 @@ class ConsumerProtocolSubscription(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (n,) = unpack_i(buf, pos)
             pos += 4
@@ -139,7 +138,8 @@ class ConsumerProtocolSubscription(WireMessage):
                 raise bad_length("topics", n)
             topics: list[str] = []
             self.topics = topics
-            for _ in range(n):
+            topics_count = n
+            for _ in range(topics_count):
                 (n,) = unpack_h(buf, pos)
                 pos += 2
                 if n < 0 or n > end - pos:
@@ -162,8 +162,9 @@ class ConsumerProtocolSubscription(WireMessage):
                     raise bad_length("owned_partitions", n)
                 owned_partitions: list[TopicPartition] = []
                 self.owned_partitions = owned_partitions
-                for _ in range(n):
-                    topic_partition = new(TopicPartition)
+                owned_partitions_count = n
+                for _ in range(owned_partitions_count):
+                    topic_partition = TopicPartition.__new__(TopicPartition)
                     owned_partitions.append(topic_partition)
                     (n,) = unpack_h(buf, pos)
                     pos += 2

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -11,12 +11,11 @@ from moldau.protocol.wire import (
     UNWRITABLE,
     WireMessage,
     Writer,
-    new,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
 
 
 class ControlRecordTypeSchema(WireMessage):
@@ -52,7 +51,7 @@ class ControlRecordTypeSchema(WireMessage):
         buf = r.buf
         pos = r.pos
 
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.type_,) = unpack_h(buf, pos)
             pos += 2

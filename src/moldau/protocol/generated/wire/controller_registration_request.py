@@ -2,35 +2,34 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_Hh = Struct(">Hh").pack
-unpack_Hh = Struct(">Hh").unpack_from
-pack_hh = Struct(">hh").pack
-unpack_hh = Struct(">hh").unpack_from
-pack_iuz = Struct(">i16s?").pack
-unpack_iuz = Struct(">i16s?").unpack_from
+pack_Hh: Final = Struct(">Hh").pack
+unpack_Hh: Final = Struct(">Hh").unpack_from
+pack_hh: Final = Struct(">hh").pack
+unpack_hh: Final = Struct(">hh").unpack_from
+pack_iuz: Final = Struct(">i16s?").pack
+unpack_iuz: Final = Struct(">i16s?").unpack_from
 
 
 class Listener(Message):
@@ -92,14 +91,14 @@ class ControllerRegistrationRequest(WireMessage):
         controller_id: int = 0,
         incarnation_id: bytes = ZERO_UUID,
         zk_migration_ready: bool = False,
-        listeners: list[Listener] = UNSET,
-        features: list[Feature] = UNSET,
+        listeners: list[Listener] = UNSET_LIST,
+        features: list[Feature] = UNSET_LIST,
     ) -> None:
         self.controller_id = controller_id
         self.incarnation_id = incarnation_id
         self.zk_migration_ready = zk_migration_ready
-        self.listeners = [] if listeners is UNSET else listeners
-        self.features = [] if features is UNSET else features
+        self.listeners = [] if listeners is UNSET_LIST else listeners
+        self.features = [] if features is UNSET_LIST else features
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -155,7 +154,7 @@ class ControllerRegistrationRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.controller_id, self.incarnation_id, self.zk_migration_ready = unpack_iuz(buf, pos)
             pos += 21
@@ -167,8 +166,9 @@ class ControllerRegistrationRequest(WireMessage):
                 raise bad_length("listeners", n)
             listeners: list[Listener] = []
             self.listeners = listeners
-            for _ in range(n):
-                listener = new(Listener)
+            listeners_count = n
+            for _ in range(listeners_count):
+                listener = Listener.__new__(Listener)
                 listeners.append(listener)
                 n = buf[pos] - 1
                 pos += 1
@@ -200,8 +200,9 @@ class ControllerRegistrationRequest(WireMessage):
                 raise bad_length("features", n)
             features: list[Feature] = []
             self.features = features
-            for _ in range(n):
-                feature = new(Feature)
+            features_count = n
+            for _ in range(features_count):
+                feature = Feature.__new__(Feature)
                 features.append(feature)
                 n = buf[pos] - 1
                 pos += 1

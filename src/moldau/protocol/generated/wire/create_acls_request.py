@@ -2,35 +2,34 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_bb = Struct(">bb").pack
-unpack_bb = Struct(">bb").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_bb: Final = Struct(">bb").pack
+unpack_bb: Final = Struct(">bb").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class AclCreation(Message):
@@ -76,9 +75,9 @@ class CreateAclsRequest(WireMessage):
 
     def __init__(
         self,
-        creations: list[AclCreation] = UNSET,
+        creations: list[AclCreation] = UNSET_LIST,
     ) -> None:
-        self.creations = [] if creations is UNSET else creations
+        self.creations = [] if creations is UNSET_LIST else creations
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 3:
@@ -143,7 +142,7 @@ class CreateAclsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -157,8 +156,9 @@ class CreateAclsRequest(WireMessage):
                 raise bad_length("creations", n)
             creations: list[AclCreation] = []
             self.creations = creations
-            for _ in range(n):
-                acl_creation = new(AclCreation)
+            creations_count = n
+            for _ in range(creations_count):
+                acl_creation = AclCreation.__new__(AclCreation)
                 creations.append(acl_creation)
                 (acl_creation.resource_type,) = unpack_b(buf, pos)
                 pos += 1

@@ -2,31 +2,30 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class AclCreationResult(Message):
@@ -59,10 +58,10 @@ class CreateAclsResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        results: list[AclCreationResult] = UNSET,
+        results: list[AclCreationResult] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.results = [] if results is UNSET else results
+        self.results = [] if results is UNSET_LIST else results
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 3:
@@ -112,7 +111,7 @@ class CreateAclsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.throttle_time_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -128,8 +127,9 @@ class CreateAclsResponse(WireMessage):
                 raise bad_length("results", n)
             results: list[AclCreationResult] = []
             self.results = results
-            for _ in range(n):
-                acl_creation_result = new(AclCreationResult)
+            results_count = n
+            for _ in range(results_count):
+                acl_creation_result = AclCreationResult.__new__(AclCreationResult)
                 results.append(acl_creation_result)
                 (acl_creation_result.error_code,) = unpack_h(buf, pos)
                 pos += 2

@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,12 +23,12 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_q = Struct(">q").pack
-unpack_q = Struct(">q").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_q: Final = Struct(">q").pack
+unpack_q: Final = Struct(">q").unpack_from
 
 
 class CreatableRenewers(Message):
@@ -65,12 +64,12 @@ class CreateDelegationTokenRequest(WireMessage):
         self,
         owner_principal_type: str | None = "",
         owner_principal_name: str | None = "",
-        renewers: list[CreatableRenewers] = UNSET,
+        renewers: list[CreatableRenewers] = UNSET_LIST,
         max_lifetime_ms: int = 0,
     ) -> None:
         self.owner_principal_type = owner_principal_type
         self.owner_principal_name = owner_principal_name
-        self.renewers = [] if renewers is UNSET else renewers
+        self.renewers = [] if renewers is UNSET_LIST else renewers
         self.max_lifetime_ms = max_lifetime_ms
 
     def write(self, w: Writer, version: int) -> None:
@@ -152,7 +151,7 @@ class CreateDelegationTokenRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_3:
                 n = buf[pos] - 1
@@ -192,8 +191,9 @@ class CreateDelegationTokenRequest(WireMessage):
                 raise bad_length("renewers", n)
             renewers: list[CreatableRenewers] = []
             self.renewers = renewers
-            for _ in range(n):
-                creatable_renewers = new(CreatableRenewers)
+            renewers_count = n
+            for _ in range(renewers_count):
+                creatable_renewers = CreatableRenewers.__new__(CreatableRenewers)
                 renewers.append(creatable_renewers)
                 if flexible:
                     n = buf[pos] - 1

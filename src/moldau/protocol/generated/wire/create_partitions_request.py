@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -28,12 +27,12 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iz = Struct(">i?").pack
-unpack_iz = Struct(">i?").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iz: Final = Struct(">i?").pack
+unpack_iz: Final = Struct(">i?").unpack_from
 
 
 class CreatePartitionsAssignment(Message):
@@ -43,9 +42,9 @@ class CreatePartitionsAssignment(Message):
 
     def __init__(
         self,
-        broker_ids: list[int] = UNSET,
+        broker_ids: list[int] = UNSET_LIST,
     ) -> None:
-        self.broker_ids = [] if broker_ids is UNSET else broker_ids
+        self.broker_ids = [] if broker_ids is UNSET_LIST else broker_ids
 
 
 class CreatePartitionsTopic(Message):
@@ -59,11 +58,11 @@ class CreatePartitionsTopic(Message):
         self,
         name: str = "",
         count: int = 0,
-        assignments: list[CreatePartitionsAssignment] | None = UNSET,
+        assignments: list[CreatePartitionsAssignment] | None = UNSET_LIST,
     ) -> None:
         self.name = name
         self.count = count
-        self.assignments = [] if assignments is UNSET else assignments
+        self.assignments = [] if assignments is UNSET_LIST else assignments
 
 
 class CreatePartitionsRequest(WireMessage):
@@ -81,11 +80,11 @@ class CreatePartitionsRequest(WireMessage):
 
     def __init__(
         self,
-        topics: list[CreatePartitionsTopic] = UNSET,
+        topics: list[CreatePartitionsTopic] = UNSET_LIST,
         timeout_ms: int = 0,
         validate_only: bool = False,
     ) -> None:
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
         self.timeout_ms = timeout_ms
         self.validate_only = validate_only
 
@@ -160,7 +159,7 @@ class CreatePartitionsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -174,8 +173,9 @@ class CreatePartitionsRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[CreatePartitionsTopic] = []
             self.topics = topics
-            for _ in range(n):
-                create_partitions_topic = new(CreatePartitionsTopic)
+            topics_count = n
+            for _ in range(topics_count):
+                create_partitions_topic = CreatePartitionsTopic.__new__(CreatePartitionsTopic)
                 topics.append(create_partitions_topic)
                 if flexible:
                     n = buf[pos] - 1
@@ -206,8 +206,9 @@ class CreatePartitionsRequest(WireMessage):
                 else:
                     assignments: list[CreatePartitionsAssignment] = []
                     create_partitions_topic.assignments = assignments
-                    for _ in range(n):
-                        create_partitions_assignment = new(CreatePartitionsAssignment)
+                    assignments_count = n
+                    for _ in range(assignments_count):
+                        create_partitions_assignment = CreatePartitionsAssignment.__new__(CreatePartitionsAssignment)
                         assignments.append(create_partitions_assignment)
                         if flexible:
                             n = buf[pos] - 1

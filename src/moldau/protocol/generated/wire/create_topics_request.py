@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -28,14 +27,14 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iz = Struct(">i?").pack
-unpack_iz = Struct(">i?").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iz: Final = Struct(">i?").pack
+unpack_iz: Final = Struct(">i?").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class CreatableReplicaAssignment(Message):
@@ -47,10 +46,10 @@ class CreatableReplicaAssignment(Message):
     def __init__(
         self,
         partition_index: int = 0,
-        broker_ids: list[int] = UNSET,
+        broker_ids: list[int] = UNSET_LIST,
     ) -> None:
         self.partition_index = partition_index
-        self.broker_ids = [] if broker_ids is UNSET else broker_ids
+        self.broker_ids = [] if broker_ids is UNSET_LIST else broker_ids
 
 
 class CreatableTopicConfig(Message):
@@ -82,14 +81,14 @@ class CreatableTopic(Message):
         name: str = "",
         num_partitions: int = 0,
         replication_factor: int = 0,
-        assignments: list[CreatableReplicaAssignment] = UNSET,
-        configs: list[CreatableTopicConfig] = UNSET,
+        assignments: list[CreatableReplicaAssignment] = UNSET_LIST,
+        configs: list[CreatableTopicConfig] = UNSET_LIST,
     ) -> None:
         self.name = name
         self.num_partitions = num_partitions
         self.replication_factor = replication_factor
-        self.assignments = [] if assignments is UNSET else assignments
-        self.configs = [] if configs is UNSET else configs
+        self.assignments = [] if assignments is UNSET_LIST else assignments
+        self.configs = [] if configs is UNSET_LIST else configs
 
 
 class CreateTopicsRequest(WireMessage):
@@ -107,11 +106,11 @@ class CreateTopicsRequest(WireMessage):
 
     def __init__(
         self,
-        topics: list[CreatableTopic] = UNSET,
+        topics: list[CreatableTopic] = UNSET_LIST,
         timeout_ms: int = 60000,
         validate_only: bool = False,
     ) -> None:
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
         self.timeout_ms = timeout_ms
         self.validate_only = validate_only
 
@@ -218,7 +217,7 @@ class CreateTopicsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -232,8 +231,9 @@ class CreateTopicsRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[CreatableTopic] = []
             self.topics = topics
-            for _ in range(n):
-                creatable_topic = new(CreatableTopic)
+            topics_count = n
+            for _ in range(topics_count):
+                creatable_topic = CreatableTopic.__new__(CreatableTopic)
                 topics.append(creatable_topic)
                 if flexible:
                     n = buf[pos] - 1
@@ -261,8 +261,9 @@ class CreateTopicsRequest(WireMessage):
                     raise bad_length("assignments", n)
                 assignments: list[CreatableReplicaAssignment] = []
                 creatable_topic.assignments = assignments
-                for _ in range(n):
-                    creatable_replica_assignment = new(CreatableReplicaAssignment)
+                assignments_count = n
+                for _ in range(assignments_count):
+                    creatable_replica_assignment = CreatableReplicaAssignment.__new__(CreatableReplicaAssignment)
                     assignments.append(creatable_replica_assignment)
                     (creatable_replica_assignment.partition_index,) = unpack_i(buf, pos)
                     pos += 4
@@ -298,8 +299,9 @@ class CreateTopicsRequest(WireMessage):
                     raise bad_length("configs", n)
                 configs: list[CreatableTopicConfig] = []
                 creatable_topic.configs = configs
-                for _ in range(n):
-                    creatable_topic_config = new(CreatableTopicConfig)
+                configs_count = n
+                for _ in range(configs_count):
+                    creatable_topic_config = CreatableTopicConfig.__new__(CreatableTopicConfig)
                     configs.append(creatable_topic_config)
                     if flexible:
                         n = buf[pos] - 1

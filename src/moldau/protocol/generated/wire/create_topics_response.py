@@ -2,14 +2,14 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
@@ -17,7 +17,6 @@ from moldau.protocol.wire import (
     bad_tag,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     put_tagged,
@@ -26,18 +25,18 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_uh = Struct(">16sh").pack
-unpack_uh = Struct(">16sh").unpack_from
-pack_zbz = Struct(">?b?").pack
-unpack_zbz = Struct(">?b?").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_uh: Final = Struct(">16sh").pack
+unpack_uh: Final = Struct(">16sh").unpack_from
+pack_zbz: Final = Struct(">?b?").pack
+unpack_zbz: Final = Struct(">?b?").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class CreatableTopicConfigs(Message):
@@ -85,7 +84,7 @@ class CreatableTopicResult(Message):
         topic_config_error_code: int = 0,
         num_partitions: int = -1,
         replication_factor: int = -1,
-        configs: list[CreatableTopicConfigs] | None = UNSET,
+        configs: list[CreatableTopicConfigs] | None = UNSET_LIST,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
@@ -94,7 +93,7 @@ class CreatableTopicResult(Message):
         self.topic_config_error_code = topic_config_error_code
         self.num_partitions = num_partitions
         self.replication_factor = replication_factor
-        self.configs = [] if configs is UNSET else configs
+        self.configs = [] if configs is UNSET_LIST else configs
 
 
 class CreateTopicsResponse(WireMessage):
@@ -112,10 +111,10 @@ class CreateTopicsResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        topics: list[CreatableTopicResult] = UNSET,
+        topics: list[CreatableTopicResult] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 2 <= version <= 7:
@@ -218,7 +217,7 @@ class CreateTopicsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.throttle_time_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -234,8 +233,9 @@ class CreateTopicsResponse(WireMessage):
                 raise bad_length("topics", n)
             topics: list[CreatableTopicResult] = []
             self.topics = topics
-            for _ in range(n):
-                creatable_topic_result = new(CreatableTopicResult)
+            topics_count = n
+            for _ in range(topics_count):
+                creatable_topic_result = CreatableTopicResult.__new__(CreatableTopicResult)
                 topics.append(creatable_topic_result)
                 if flexible:
                     n = buf[pos] - 1
@@ -289,8 +289,9 @@ class CreateTopicsResponse(WireMessage):
                     else:
                         configs: list[CreatableTopicConfigs] = []
                         creatable_topic_result.configs = configs
-                        for _ in range(n):
-                            creatable_topic_configs = new(CreatableTopicConfigs)
+                        configs_count = n
+                        for _ in range(configs_count):
+                            creatable_topic_configs = CreatableTopicConfigs.__new__(CreatableTopicConfigs)
                             configs.append(creatable_topic_configs)
                             n = buf[pos] - 1
                             pos += 1
@@ -321,10 +322,10 @@ class CreateTopicsResponse(WireMessage):
                     creatable_topic_result.configs = []
                 creatable_topic_result.topic_config_error_code = 0
                 if flexible:
-                    count, pos = uvarint_at(buf, pos)
-                    if count:
+                    tag_count, pos = uvarint_at(buf, pos)
+                    if tag_count:
                         previous_tag = -1
-                        for _ in range(count):
+                        for _ in range(tag_count):
                             tag, pos = uvarint_at(buf, pos)
                             n, pos = uvarint_at(buf, pos)
                             tag_end = pos + n

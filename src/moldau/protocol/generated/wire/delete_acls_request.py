@@ -2,35 +2,34 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_bb = Struct(">bb").pack
-unpack_bb = Struct(">bb").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_bb: Final = Struct(">bb").pack
+unpack_bb: Final = Struct(">bb").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class DeleteAclsFilter(Message):
@@ -76,9 +75,9 @@ class DeleteAclsRequest(WireMessage):
 
     def __init__(
         self,
-        filters: list[DeleteAclsFilter] = UNSET,
+        filters: list[DeleteAclsFilter] = UNSET_LIST,
     ) -> None:
-        self.filters = [] if filters is UNSET else filters
+        self.filters = [] if filters is UNSET_LIST else filters
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 3:
@@ -161,7 +160,7 @@ class DeleteAclsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -175,8 +174,9 @@ class DeleteAclsRequest(WireMessage):
                 raise bad_length("filters", n)
             filters: list[DeleteAclsFilter] = []
             self.filters = filters
-            for _ in range(n):
-                delete_acls_filter = new(DeleteAclsFilter)
+            filters_count = n
+            for _ in range(filters_count):
+                delete_acls_filter = DeleteAclsFilter.__new__(DeleteAclsFilter)
                 filters.append(delete_acls_filter)
                 (delete_acls_filter.resource_type_filter,) = unpack_b(buf, pos)
                 pos += 1

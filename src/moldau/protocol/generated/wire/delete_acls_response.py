@@ -2,35 +2,34 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_bb = Struct(">bb").pack
-unpack_bb = Struct(">bb").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_bb: Final = Struct(">bb").pack
+unpack_bb: Final = Struct(">bb").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class DeleteAclsMatchingAcl(Message):
@@ -80,11 +79,11 @@ class DeleteAclsFilterResult(Message):
         self,
         error_code: int = 0,
         error_message: str | None = "",
-        matching_acls: list[DeleteAclsMatchingAcl] = UNSET,
+        matching_acls: list[DeleteAclsMatchingAcl] = UNSET_LIST,
     ) -> None:
         self.error_code = error_code
         self.error_message = error_message
-        self.matching_acls = [] if matching_acls is UNSET else matching_acls
+        self.matching_acls = [] if matching_acls is UNSET_LIST else matching_acls
 
 
 class DeleteAclsResponse(WireMessage):
@@ -102,10 +101,10 @@ class DeleteAclsResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        filter_results: list[DeleteAclsFilterResult] = UNSET,
+        filter_results: list[DeleteAclsFilterResult] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.filter_results = [] if filter_results is UNSET else filter_results
+        self.filter_results = [] if filter_results is UNSET_LIST else filter_results
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 3:
@@ -216,7 +215,7 @@ class DeleteAclsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.throttle_time_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -232,8 +231,9 @@ class DeleteAclsResponse(WireMessage):
                 raise bad_length("filter_results", n)
             filter_results: list[DeleteAclsFilterResult] = []
             self.filter_results = filter_results
-            for _ in range(n):
-                delete_acls_filter_result = new(DeleteAclsFilterResult)
+            filter_results_count = n
+            for _ in range(filter_results_count):
+                delete_acls_filter_result = DeleteAclsFilterResult.__new__(DeleteAclsFilterResult)
                 filter_results.append(delete_acls_filter_result)
                 (delete_acls_filter_result.error_code,) = unpack_h(buf, pos)
                 pos += 2
@@ -264,8 +264,9 @@ class DeleteAclsResponse(WireMessage):
                     raise bad_length("matching_acls", n)
                 matching_acls: list[DeleteAclsMatchingAcl] = []
                 delete_acls_filter_result.matching_acls = matching_acls
-                for _ in range(n):
-                    delete_acls_matching_acl = new(DeleteAclsMatchingAcl)
+                matching_acls_count = n
+                for _ in range(matching_acls_count):
+                    delete_acls_matching_acl = DeleteAclsMatchingAcl.__new__(DeleteAclsMatchingAcl)
                     matching_acls.append(delete_acls_matching_acl)
                     (delete_acls_matching_acl.error_code,) = unpack_h(buf, pos)
                     pos += 2

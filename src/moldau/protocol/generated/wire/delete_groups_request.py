@@ -2,29 +2,28 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class DeleteGroupsRequest(WireMessage):
@@ -40,9 +39,9 @@ class DeleteGroupsRequest(WireMessage):
 
     def __init__(
         self,
-        groups_names: list[str] = UNSET,
+        groups_names: list[str] = UNSET_LIST,
     ) -> None:
-        self.groups_names = [] if groups_names is UNSET else groups_names
+        self.groups_names = [] if groups_names is UNSET_LIST else groups_names
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
@@ -82,7 +81,7 @@ class DeleteGroupsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -96,7 +95,8 @@ class DeleteGroupsRequest(WireMessage):
                 raise bad_length("groups_names", n)
             groups_names: list[str] = []
             self.groups_names = groups_names
-            for _ in range(n):
+            groups_names_count = n
+            for _ in range(groups_names_count):
                 if flexible:
                     n = buf[pos] - 1
                     pos += 1

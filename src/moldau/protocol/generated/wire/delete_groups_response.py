@@ -2,31 +2,30 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class DeletableGroupResult(Message):
@@ -59,10 +58,10 @@ class DeleteGroupsResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        results: list[DeletableGroupResult] = UNSET,
+        results: list[DeletableGroupResult] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.results = [] if results is UNSET else results
+        self.results = [] if results is UNSET_LIST else results
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
@@ -106,7 +105,7 @@ class DeleteGroupsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.throttle_time_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -122,8 +121,9 @@ class DeleteGroupsResponse(WireMessage):
                 raise bad_length("results", n)
             results: list[DeletableGroupResult] = []
             self.results = results
-            for _ in range(n):
-                deletable_group_result = new(DeletableGroupResult)
+            results_count = n
+            for _ in range(results_count):
+                deletable_group_result = DeletableGroupResult.__new__(DeletableGroupResult)
                 results.append(deletable_group_result)
                 if flexible:
                     n = buf[pos] - 1

@@ -2,33 +2,32 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iq: Final = Struct(">iq").pack
+unpack_iq: Final = Struct(">iq").unpack_from
 
 
 class DeleteRecordsPartition(Message):
@@ -55,10 +54,10 @@ class DeleteRecordsTopic(Message):
     def __init__(
         self,
         name: str = "",
-        partitions: list[DeleteRecordsPartition] = UNSET,
+        partitions: list[DeleteRecordsPartition] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class DeleteRecordsRequest(WireMessage):
@@ -75,10 +74,10 @@ class DeleteRecordsRequest(WireMessage):
 
     def __init__(
         self,
-        topics: list[DeleteRecordsTopic] = UNSET,
+        topics: list[DeleteRecordsTopic] = UNSET_LIST,
         timeout_ms: int = 0,
     ) -> None:
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
         self.timeout_ms = timeout_ms
 
     def write(self, w: Writer, version: int) -> None:
@@ -134,7 +133,7 @@ class DeleteRecordsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -148,8 +147,9 @@ class DeleteRecordsRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[DeleteRecordsTopic] = []
             self.topics = topics
-            for _ in range(n):
-                delete_records_topic = new(DeleteRecordsTopic)
+            topics_count = n
+            for _ in range(topics_count):
+                delete_records_topic = DeleteRecordsTopic.__new__(DeleteRecordsTopic)
                 topics.append(delete_records_topic)
                 if flexible:
                     n = buf[pos] - 1
@@ -175,8 +175,9 @@ class DeleteRecordsRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[DeleteRecordsPartition] = []
                 delete_records_topic.partitions = partitions
-                for _ in range(n):
-                    delete_records_partition = new(DeleteRecordsPartition)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    delete_records_partition = DeleteRecordsPartition.__new__(DeleteRecordsPartition)
                     partitions.append(delete_records_partition)
                     delete_records_partition.partition_index, delete_records_partition.offset = unpack_iq(buf, pos)
                     pos += 12

@@ -2,33 +2,32 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iqh = Struct(">iqh").pack
-unpack_iqh = Struct(">iqh").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iqh: Final = Struct(">iqh").pack
+unpack_iqh: Final = Struct(">iqh").unpack_from
 
 
 class DeleteRecordsPartitionResult(Message):
@@ -58,10 +57,10 @@ class DeleteRecordsTopicResult(Message):
     def __init__(
         self,
         name: str = "",
-        partitions: list[DeleteRecordsPartitionResult] = UNSET,
+        partitions: list[DeleteRecordsPartitionResult] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class DeleteRecordsResponse(WireMessage):
@@ -79,10 +78,10 @@ class DeleteRecordsResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        topics: list[DeleteRecordsTopicResult] = UNSET,
+        topics: list[DeleteRecordsTopicResult] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
@@ -137,7 +136,7 @@ class DeleteRecordsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.throttle_time_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -153,8 +152,9 @@ class DeleteRecordsResponse(WireMessage):
                 raise bad_length("topics", n)
             topics: list[DeleteRecordsTopicResult] = []
             self.topics = topics
-            for _ in range(n):
-                delete_records_topic_result = new(DeleteRecordsTopicResult)
+            topics_count = n
+            for _ in range(topics_count):
+                delete_records_topic_result = DeleteRecordsTopicResult.__new__(DeleteRecordsTopicResult)
                 topics.append(delete_records_topic_result)
                 if flexible:
                     n = buf[pos] - 1
@@ -180,8 +180,9 @@ class DeleteRecordsResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[DeleteRecordsPartitionResult] = []
                 delete_records_topic_result.partitions = partitions
-                for _ in range(n):
-                    delete_records_partition_result = new(DeleteRecordsPartitionResult)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    delete_records_partition_result = DeleteRecordsPartitionResult.__new__(DeleteRecordsPartitionResult)
                     partitions.append(delete_records_partition_result)
                     delete_records_partition_result.partition_index, delete_records_partition_result.low_watermark, delete_records_partition_result.error_code = unpack_iqh(buf, pos)
                     pos += 14

@@ -2,33 +2,32 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_uh = Struct(">16sh").pack
-unpack_uh = Struct(">16sh").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_uh: Final = Struct(">16sh").pack
+unpack_uh: Final = Struct(">16sh").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class DeleteShareGroupOffsetsResponseTopic(Message):
@@ -71,12 +70,12 @@ class DeleteShareGroupOffsetsResponse(WireMessage):
         throttle_time_ms: int = 0,
         error_code: int = 0,
         error_message: str | None = None,
-        responses: list[DeleteShareGroupOffsetsResponseTopic] = UNSET,
+        responses: list[DeleteShareGroupOffsetsResponseTopic] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.error_message = error_message
-        self.responses = [] if responses is UNSET else responses
+        self.responses = [] if responses is UNSET_LIST else responses
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -130,7 +129,7 @@ class DeleteShareGroupOffsetsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
             pos += 6
@@ -153,8 +152,9 @@ class DeleteShareGroupOffsetsResponse(WireMessage):
                 raise bad_length("responses", n)
             responses: list[DeleteShareGroupOffsetsResponseTopic] = []
             self.responses = responses
-            for _ in range(n):
-                delete_share_group_offsets_response_topic = new(DeleteShareGroupOffsetsResponseTopic)
+            responses_count = n
+            for _ in range(responses_count):
+                delete_share_group_offsets_response_topic = DeleteShareGroupOffsetsResponseTopic.__new__(DeleteShareGroupOffsetsResponseTopic)
                 responses.append(delete_share_group_offsets_response_topic)
                 n = buf[pos] - 1
                 pos += 1

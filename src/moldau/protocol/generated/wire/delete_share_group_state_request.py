@@ -2,33 +2,32 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class PartitionData(Message):
@@ -52,10 +51,10 @@ class DeleteStateData(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[PartitionData] = UNSET,
+        partitions: list[PartitionData] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class DeleteShareGroupStateRequest(WireMessage):
@@ -73,10 +72,10 @@ class DeleteShareGroupStateRequest(WireMessage):
     def __init__(
         self,
         group_id: str = "",
-        topics: list[DeleteStateData] = UNSET,
+        topics: list[DeleteStateData] = UNSET_LIST,
     ) -> None:
         self.group_id = group_id
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -117,7 +116,7 @@ class DeleteShareGroupStateRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -135,8 +134,9 @@ class DeleteShareGroupStateRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[DeleteStateData] = []
             self.topics = topics
-            for _ in range(n):
-                delete_state_data = new(DeleteStateData)
+            topics_count = n
+            for _ in range(topics_count):
+                delete_state_data = DeleteStateData.__new__(DeleteStateData)
                 topics.append(delete_state_data)
                 (delete_state_data.topic_id,) = unpack_u(buf, pos)
                 pos += 16
@@ -148,8 +148,9 @@ class DeleteShareGroupStateRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionData] = []
                 delete_state_data.partitions = partitions
-                for _ in range(n):
-                    partition_data = new(PartitionData)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_data = PartitionData.__new__(PartitionData)
                     partitions.append(partition_data)
                     (partition_data.partition,) = unpack_i(buf, pos)
                     pos += 4

@@ -2,33 +2,32 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class PartitionResult(Message):
@@ -58,10 +57,10 @@ class DeleteStateResult(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[PartitionResult] = UNSET,
+        partitions: list[PartitionResult] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class DeleteShareGroupStateResponse(WireMessage):
@@ -77,9 +76,9 @@ class DeleteShareGroupStateResponse(WireMessage):
 
     def __init__(
         self,
-        results: list[DeleteStateResult] = UNSET,
+        results: list[DeleteStateResult] = UNSET_LIST,
     ) -> None:
-        self.results = [] if results is UNSET else results
+        self.results = [] if results is UNSET_LIST else results
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -123,7 +122,7 @@ class DeleteShareGroupStateResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -133,8 +132,9 @@ class DeleteShareGroupStateResponse(WireMessage):
                 raise bad_length("results", n)
             results: list[DeleteStateResult] = []
             self.results = results
-            for _ in range(n):
-                delete_state_result = new(DeleteStateResult)
+            results_count = n
+            for _ in range(results_count):
+                delete_state_result = DeleteStateResult.__new__(DeleteStateResult)
                 results.append(delete_state_result)
                 (delete_state_result.topic_id,) = unpack_u(buf, pos)
                 pos += 16
@@ -146,8 +146,9 @@ class DeleteShareGroupStateResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionResult] = []
                 delete_state_result.partitions = partitions
-                for _ in range(n):
-                    partition_result = new(PartitionResult)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_result = PartitionResult.__new__(PartitionResult)
                     partitions.append(partition_result)
                     partition_result.partition, partition_result.error_code = unpack_ih(buf, pos)
                     pos += 6

@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,14 +23,14 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class DeleteTopicState(Message):
@@ -64,12 +63,12 @@ class DeleteTopicsRequest(WireMessage):
 
     def __init__(
         self,
-        topics: list[DeleteTopicState] = UNSET,
-        topic_names: list[str] = UNSET,
+        topics: list[DeleteTopicState] = UNSET_LIST,
+        topic_names: list[str] = UNSET_LIST,
         timeout_ms: int = 0,
     ) -> None:
-        self.topics = [] if topics is UNSET else topics
-        self.topic_names = [] if topic_names is UNSET else topic_names
+        self.topics = [] if topics is UNSET_LIST else topics
+        self.topic_names = [] if topic_names is UNSET_LIST else topic_names
         self.timeout_ms = timeout_ms
 
     def write(self, w: Writer, version: int) -> None:
@@ -138,7 +137,7 @@ class DeleteTopicsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_6:
                 n = buf[pos] - 1
@@ -149,8 +148,9 @@ class DeleteTopicsRequest(WireMessage):
                     raise bad_length("topics", n)
                 topics: list[DeleteTopicState] = []
                 self.topics = topics
-                for _ in range(n):
-                    delete_topic_state = new(DeleteTopicState)
+                topics_count = n
+                for _ in range(topics_count):
+                    delete_topic_state = DeleteTopicState.__new__(DeleteTopicState)
                     topics.append(delete_topic_state)
                     n = buf[pos] - 1
                     pos += 1
@@ -184,7 +184,8 @@ class DeleteTopicsRequest(WireMessage):
                     raise bad_length("topic_names", n)
                 topic_names: list[str] = []
                 self.topic_names = topic_names
-                for _ in range(n):
+                topic_names_count = n
+                for _ in range(topic_names_count):
                     if flexible:
                         n = buf[pos] - 1
                         pos += 1

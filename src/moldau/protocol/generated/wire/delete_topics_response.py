@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     null_not_allowed,
     put_length,
     put_string_length,
@@ -24,14 +23,14 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_uh = Struct(">16sh").pack
-unpack_uh = Struct(">16sh").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_uh: Final = Struct(">16sh").pack
+unpack_uh: Final = Struct(">16sh").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class DeletableTopicResult(Message):
@@ -70,10 +69,10 @@ class DeleteTopicsResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        responses: list[DeletableTopicResult] = UNSET,
+        responses: list[DeletableTopicResult] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.responses = [] if responses is UNSET else responses
+        self.responses = [] if responses is UNSET_LIST else responses
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 6:
@@ -140,7 +139,7 @@ class DeleteTopicsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.throttle_time_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -156,8 +155,9 @@ class DeleteTopicsResponse(WireMessage):
                 raise bad_length("responses", n)
             responses: list[DeletableTopicResult] = []
             self.responses = responses
-            for _ in range(n):
-                deletable_topic_result = new(DeletableTopicResult)
+            responses_count = n
+            for _ in range(responses_count):
+                deletable_topic_result = DeletableTopicResult.__new__(DeletableTopicResult)
                 responses.append(deletable_topic_result)
                 if flexible:
                     n = buf[pos] - 1

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -13,18 +13,17 @@ from moldau.protocol.wire import (
     Writer,
     bad_length,
     long_string_length,
-    new,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_bb = Struct(">bb").pack
-unpack_bb = Struct(">bb").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_bb: Final = Struct(">bb").pack
+unpack_bb: Final = Struct(">bb").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
 
 
 class DescribeAclsRequest(WireMessage):
@@ -132,7 +131,7 @@ class DescribeAclsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.resource_type_filter,) = unpack_b(buf, pos)
             pos += 1

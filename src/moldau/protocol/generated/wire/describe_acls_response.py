@@ -2,37 +2,36 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_bb = Struct(">bb").pack
-unpack_bb = Struct(">bb").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_bb: Final = Struct(">bb").pack
+unpack_bb: Final = Struct(">bb").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class AclDescription(Message):
@@ -69,12 +68,12 @@ class DescribeAclsResource(Message):
         resource_type: int = 0,
         resource_name: str = "",
         pattern_type: int = 3,
-        acls: list[AclDescription] = UNSET,
+        acls: list[AclDescription] = UNSET_LIST,
     ) -> None:
         self.resource_type = resource_type
         self.resource_name = resource_name
         self.pattern_type = pattern_type
-        self.acls = [] if acls is UNSET else acls
+        self.acls = [] if acls is UNSET_LIST else acls
 
 
 class DescribeAclsResponse(WireMessage):
@@ -96,12 +95,12 @@ class DescribeAclsResponse(WireMessage):
         throttle_time_ms: int = 0,
         error_code: int = 0,
         error_message: str | None = "",
-        resources: list[DescribeAclsResource] = UNSET,
+        resources: list[DescribeAclsResource] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.error_message = error_message
-        self.resources = [] if resources is UNSET else resources
+        self.resources = [] if resources is UNSET_LIST else resources
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 3:
@@ -194,7 +193,7 @@ class DescribeAclsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
             pos += 6
@@ -225,8 +224,9 @@ class DescribeAclsResponse(WireMessage):
                 raise bad_length("resources", n)
             resources: list[DescribeAclsResource] = []
             self.resources = resources
-            for _ in range(n):
-                describe_acls_resource = new(DescribeAclsResource)
+            resources_count = n
+            for _ in range(resources_count):
+                describe_acls_resource = DescribeAclsResource.__new__(DescribeAclsResource)
                 resources.append(describe_acls_resource)
                 (describe_acls_resource.resource_type,) = unpack_b(buf, pos)
                 pos += 1
@@ -256,8 +256,9 @@ class DescribeAclsResponse(WireMessage):
                     raise bad_length("acls", n)
                 acls: list[AclDescription] = []
                 describe_acls_resource.acls = acls
-                for _ in range(n):
-                    acl_description = new(AclDescription)
+                acls_count = n
+                for _ in range(acls_count):
+                    acl_description = AclDescription.__new__(AclDescription)
                     acls.append(acl_description)
                     if flexible:
                         n = buf[pos] - 1

@@ -2,35 +2,34 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class ComponentData(Message):
@@ -65,10 +64,10 @@ class DescribeClientQuotasRequest(WireMessage):
 
     def __init__(
         self,
-        components: list[ComponentData] = UNSET,
+        components: list[ComponentData] = UNSET_LIST,
         strict: bool = False,
     ) -> None:
-        self.components = [] if components is UNSET else components
+        self.components = [] if components is UNSET_LIST else components
         self.strict = strict
 
     def write(self, w: Writer, version: int) -> None:
@@ -129,7 +128,7 @@ class DescribeClientQuotasRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -143,8 +142,9 @@ class DescribeClientQuotasRequest(WireMessage):
                 raise bad_length("components", n)
             components: list[ComponentData] = []
             self.components = components
-            for _ in range(n):
-                component_data = new(ComponentData)
+            components_count = n
+            for _ in range(components_count):
+                component_data = ComponentData.__new__(ComponentData)
                 components.append(component_data)
                 if flexible:
                     n = buf[pos] - 1

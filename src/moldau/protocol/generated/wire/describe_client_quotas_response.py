@@ -2,35 +2,34 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_d = Struct(">d").pack
-unpack_d = Struct(">d").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_d: Final = Struct(">d").pack
+unpack_d: Final = Struct(">d").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class EntityData(Message):
@@ -71,11 +70,11 @@ class EntryData(Message):
 
     def __init__(
         self,
-        entity: list[EntityData] = UNSET,
-        values: list[ValueData] = UNSET,
+        entity: list[EntityData] = UNSET_LIST,
+        values: list[ValueData] = UNSET_LIST,
     ) -> None:
-        self.entity = [] if entity is UNSET else entity
-        self.values = [] if values is UNSET else values
+        self.entity = [] if entity is UNSET_LIST else entity
+        self.values = [] if values is UNSET_LIST else values
 
 
 class DescribeClientQuotasResponse(WireMessage):
@@ -97,12 +96,12 @@ class DescribeClientQuotasResponse(WireMessage):
         throttle_time_ms: int = 0,
         error_code: int = 0,
         error_message: str | None = "",
-        entries: list[EntryData] | None = UNSET,
+        entries: list[EntryData] | None = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.error_message = error_message
-        self.entries = [] if entries is UNSET else entries
+        self.entries = [] if entries is UNSET_LIST else entries
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
@@ -216,7 +215,7 @@ class DescribeClientQuotasResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
             pos += 6
@@ -250,8 +249,9 @@ class DescribeClientQuotasResponse(WireMessage):
             else:
                 entries: list[EntryData] = []
                 self.entries = entries
-                for _ in range(n):
-                    entry_data = new(EntryData)
+                entries_count = n
+                for _ in range(entries_count):
+                    entry_data = EntryData.__new__(EntryData)
                     entries.append(entry_data)
                     if flexible:
                         n = buf[pos] - 1
@@ -265,8 +265,9 @@ class DescribeClientQuotasResponse(WireMessage):
                         raise bad_length("entity", n)
                     entity: list[EntityData] = []
                     entry_data.entity = entity
-                    for _ in range(n):
-                        entity_data = new(EntityData)
+                    entity_count = n
+                    for _ in range(entity_count):
+                        entity_data = EntityData.__new__(EntityData)
                         entity.append(entity_data)
                         if flexible:
                             n = buf[pos] - 1
@@ -312,8 +313,9 @@ class DescribeClientQuotasResponse(WireMessage):
                         raise bad_length("values", n)
                     values: list[ValueData] = []
                     entry_data.values = values
-                    for _ in range(n):
-                        value_data = new(ValueData)
+                    values_count = n
+                    for _ in range(values_count):
+                        value_data = ValueData.__new__(ValueData)
                         values.append(value_data)
                         if flexible:
                             n = buf[pos] - 1

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -11,18 +11,17 @@ from moldau.protocol.wire import (
     UNWRITABLE,
     WireMessage,
     Writer,
-    new,
     not_in_version,
     skip_tags,
     unsupported_version,
 )
 
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_zb = Struct(">?b").pack
-unpack_zb = Struct(">?b").unpack_from
-pack_zbz = Struct(">?b?").pack
-unpack_zbz = Struct(">?b?").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
+pack_zb: Final = Struct(">?b").pack
+unpack_zb: Final = Struct(">?b").unpack_from
+pack_zbz: Final = Struct(">?b?").pack
+unpack_zbz: Final = Struct(">?b?").unpack_from
 
 
 class DescribeClusterRequest(WireMessage):
@@ -80,7 +79,7 @@ class DescribeClusterRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_2:
                 self.include_cluster_authorized_operations, self.endpoint_type, self.include_fenced_brokers = unpack_zbz(buf, pos)

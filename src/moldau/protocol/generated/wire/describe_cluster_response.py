@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,14 +23,14 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class DescribeClusterBroker(Message):
@@ -84,7 +83,7 @@ class DescribeClusterResponse(WireMessage):
         endpoint_type: int = 1,
         cluster_id: str = "",
         controller_id: int = -1,
-        brokers: list[DescribeClusterBroker] = UNSET,
+        brokers: list[DescribeClusterBroker] = UNSET_LIST,
         cluster_authorized_operations: int = -2147483648,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
@@ -93,7 +92,7 @@ class DescribeClusterResponse(WireMessage):
         self.endpoint_type = endpoint_type
         self.cluster_id = cluster_id
         self.controller_id = controller_id
-        self.brokers = [] if brokers is UNSET else brokers
+        self.brokers = [] if brokers is UNSET_LIST else brokers
         self.cluster_authorized_operations = cluster_authorized_operations
 
     def write(self, w: Writer, version: int) -> None:
@@ -172,7 +171,7 @@ class DescribeClusterResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
             pos += 6
@@ -210,8 +209,9 @@ class DescribeClusterResponse(WireMessage):
                 raise bad_length("brokers", n)
             brokers: list[DescribeClusterBroker] = []
             self.brokers = brokers
-            for _ in range(n):
-                describe_cluster_broker = new(DescribeClusterBroker)
+            brokers_count = n
+            for _ in range(brokers_count):
+                describe_cluster_broker = DescribeClusterBroker.__new__(DescribeClusterBroker)
                 brokers.append(describe_cluster_broker)
                 (describe_cluster_broker.broker_id,) = unpack_i(buf, pos)
                 pos += 4

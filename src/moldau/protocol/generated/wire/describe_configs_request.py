@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,16 +23,16 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_zz = Struct(">??").pack
-unpack_zz = Struct(">??").unpack_from
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
+pack_zz: Final = Struct(">??").pack
+unpack_zz: Final = Struct(">??").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class DescribeConfigsResource(Message):
@@ -47,11 +46,11 @@ class DescribeConfigsResource(Message):
         self,
         resource_type: int = 0,
         resource_name: str = "",
-        configuration_keys: list[str] | None = UNSET,
+        configuration_keys: list[str] | None = UNSET_LIST,
     ) -> None:
         self.resource_type = resource_type
         self.resource_name = resource_name
-        self.configuration_keys = [] if configuration_keys is UNSET else configuration_keys
+        self.configuration_keys = [] if configuration_keys is UNSET_LIST else configuration_keys
 
 
 class DescribeConfigsRequest(WireMessage):
@@ -69,11 +68,11 @@ class DescribeConfigsRequest(WireMessage):
 
     def __init__(
         self,
-        resources: list[DescribeConfigsResource] = UNSET,
+        resources: list[DescribeConfigsResource] = UNSET_LIST,
         include_synonyms: bool = False,
         include_documentation: bool = False,
     ) -> None:
-        self.resources = [] if resources is UNSET else resources
+        self.resources = [] if resources is UNSET_LIST else resources
         self.include_synonyms = include_synonyms
         self.include_documentation = include_documentation
 
@@ -151,7 +150,7 @@ class DescribeConfigsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -165,8 +164,9 @@ class DescribeConfigsRequest(WireMessage):
                 raise bad_length("resources", n)
             resources: list[DescribeConfigsResource] = []
             self.resources = resources
-            for _ in range(n):
-                describe_configs_resource = new(DescribeConfigsResource)
+            resources_count = n
+            for _ in range(resources_count):
+                describe_configs_resource = DescribeConfigsResource.__new__(DescribeConfigsResource)
                 resources.append(describe_configs_resource)
                 (describe_configs_resource.resource_type,) = unpack_b(buf, pos)
                 pos += 1
@@ -197,7 +197,8 @@ class DescribeConfigsRequest(WireMessage):
                 else:
                     configuration_keys: list[str] = []
                     describe_configs_resource.configuration_keys = configuration_keys
-                    for _ in range(n):
+                    configuration_keys_count = n
+                    for _ in range(configuration_keys_count):
                         if flexible:
                             n = buf[pos] - 1
                             pos += 1

@@ -2,35 +2,34 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_zbz = Struct(">?b?").pack
-unpack_zbz = Struct(">?b?").unpack_from
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_zbz: Final = Struct(">?b?").pack
+unpack_zbz: Final = Struct(">?b?").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class DescribeConfigsSynonym(Message):
@@ -70,7 +69,7 @@ class DescribeConfigsResourceResult(Message):
         read_only: bool = False,
         config_source: int = -1,
         is_sensitive: bool = False,
-        synonyms: list[DescribeConfigsSynonym] = UNSET,
+        synonyms: list[DescribeConfigsSynonym] = UNSET_LIST,
         config_type: int = 0,
         documentation: str | None = "",
     ) -> None:
@@ -79,7 +78,7 @@ class DescribeConfigsResourceResult(Message):
         self.read_only = read_only
         self.config_source = config_source
         self.is_sensitive = is_sensitive
-        self.synonyms = [] if synonyms is UNSET else synonyms
+        self.synonyms = [] if synonyms is UNSET_LIST else synonyms
         self.config_type = config_type
         self.documentation = documentation
 
@@ -99,13 +98,13 @@ class DescribeConfigsResult(Message):
         error_message: str | None = "",
         resource_type: int = 0,
         resource_name: str = "",
-        configs: list[DescribeConfigsResourceResult] = UNSET,
+        configs: list[DescribeConfigsResourceResult] = UNSET_LIST,
     ) -> None:
         self.error_code = error_code
         self.error_message = error_message
         self.resource_type = resource_type
         self.resource_name = resource_name
-        self.configs = [] if configs is UNSET else configs
+        self.configs = [] if configs is UNSET_LIST else configs
 
 
 class DescribeConfigsResponse(WireMessage):
@@ -123,10 +122,10 @@ class DescribeConfigsResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        results: list[DescribeConfigsResult] = UNSET,
+        results: list[DescribeConfigsResult] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.results = [] if results is UNSET else results
+        self.results = [] if results is UNSET_LIST else results
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 4:
@@ -283,7 +282,7 @@ class DescribeConfigsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.throttle_time_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -299,8 +298,9 @@ class DescribeConfigsResponse(WireMessage):
                 raise bad_length("results", n)
             results: list[DescribeConfigsResult] = []
             self.results = results
-            for _ in range(n):
-                describe_configs_result = new(DescribeConfigsResult)
+            results_count = n
+            for _ in range(results_count):
+                describe_configs_result = DescribeConfigsResult.__new__(DescribeConfigsResult)
                 results.append(describe_configs_result)
                 (describe_configs_result.error_code,) = unpack_h(buf, pos)
                 pos += 2
@@ -345,8 +345,9 @@ class DescribeConfigsResponse(WireMessage):
                     raise bad_length("configs", n)
                 configs: list[DescribeConfigsResourceResult] = []
                 describe_configs_result.configs = configs
-                for _ in range(n):
-                    describe_configs_resource_result = new(DescribeConfigsResourceResult)
+                configs_count = n
+                for _ in range(configs_count):
+                    describe_configs_resource_result = DescribeConfigsResourceResult.__new__(DescribeConfigsResourceResult)
                     configs.append(describe_configs_resource_result)
                     if flexible:
                         n = buf[pos] - 1
@@ -389,8 +390,9 @@ class DescribeConfigsResponse(WireMessage):
                         raise bad_length("synonyms", n)
                     synonyms: list[DescribeConfigsSynonym] = []
                     describe_configs_resource_result.synonyms = synonyms
-                    for _ in range(n):
-                        describe_configs_synonym = new(DescribeConfigsSynonym)
+                    synonyms_count = n
+                    for _ in range(synonyms_count):
+                        describe_configs_synonym = DescribeConfigsSynonym.__new__(DescribeConfigsSynonym)
                         synonyms.append(describe_configs_synonym)
                         if flexible:
                             n = buf[pos] - 1

@@ -2,31 +2,30 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class DescribeDelegationTokenOwner(Message):
@@ -57,9 +56,9 @@ class DescribeDelegationTokenRequest(WireMessage):
 
     def __init__(
         self,
-        owners: list[DescribeDelegationTokenOwner] | None = UNSET,
+        owners: list[DescribeDelegationTokenOwner] | None = UNSET_LIST,
     ) -> None:
-        self.owners = [] if owners is UNSET else owners
+        self.owners = [] if owners is UNSET_LIST else owners
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 3:
@@ -117,7 +116,7 @@ class DescribeDelegationTokenRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -134,8 +133,9 @@ class DescribeDelegationTokenRequest(WireMessage):
             else:
                 owners: list[DescribeDelegationTokenOwner] = []
                 self.owners = owners
-                for _ in range(n):
-                    describe_delegation_token_owner = new(DescribeDelegationTokenOwner)
+                owners_count = n
+                for _ in range(owners_count):
+                    describe_delegation_token_owner = DescribeDelegationTokenOwner.__new__(DescribeDelegationTokenOwner)
                     owners.append(describe_delegation_token_owner)
                     if flexible:
                         n = buf[pos] - 1

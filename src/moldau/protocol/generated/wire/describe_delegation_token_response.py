@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,12 +23,12 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_qqq = Struct(">qqq").pack
-unpack_qqq = Struct(">qqq").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_qqq: Final = Struct(">qqq").pack
+unpack_qqq: Final = Struct(">qqq").unpack_from
 
 
 class DescribedDelegationTokenRenewer(Message):
@@ -72,7 +71,7 @@ class DescribedDelegationToken(Message):
         max_timestamp: int = 0,
         token_id: str = "",
         hmac: bytes = b'',
-        renewers: list[DescribedDelegationTokenRenewer] = UNSET,
+        renewers: list[DescribedDelegationTokenRenewer] = UNSET_LIST,
     ) -> None:
         self.principal_type = principal_type
         self.principal_name = principal_name
@@ -83,7 +82,7 @@ class DescribedDelegationToken(Message):
         self.max_timestamp = max_timestamp
         self.token_id = token_id
         self.hmac = hmac
-        self.renewers = [] if renewers is UNSET else renewers
+        self.renewers = [] if renewers is UNSET_LIST else renewers
 
 
 class DescribeDelegationTokenResponse(WireMessage):
@@ -102,11 +101,11 @@ class DescribeDelegationTokenResponse(WireMessage):
     def __init__(
         self,
         error_code: int = 0,
-        tokens: list[DescribedDelegationToken] = UNSET,
+        tokens: list[DescribedDelegationToken] = UNSET_LIST,
         throttle_time_ms: int = 0,
     ) -> None:
         self.error_code = error_code
-        self.tokens = [] if tokens is UNSET else tokens
+        self.tokens = [] if tokens is UNSET_LIST else tokens
         self.throttle_time_ms = throttle_time_ms
 
     def write(self, w: Writer, version: int) -> None:
@@ -234,7 +233,7 @@ class DescribeDelegationTokenResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.error_code,) = unpack_h(buf, pos)
             pos += 2
@@ -250,8 +249,9 @@ class DescribeDelegationTokenResponse(WireMessage):
                 raise bad_length("tokens", n)
             tokens: list[DescribedDelegationToken] = []
             self.tokens = tokens
-            for _ in range(n):
-                described_delegation_token = new(DescribedDelegationToken)
+            tokens_count = n
+            for _ in range(tokens_count):
+                described_delegation_token = DescribedDelegationToken.__new__(DescribedDelegationToken)
                 tokens.append(described_delegation_token)
                 if flexible:
                     n = buf[pos] - 1
@@ -335,8 +335,9 @@ class DescribeDelegationTokenResponse(WireMessage):
                     raise bad_length("renewers", n)
                 renewers: list[DescribedDelegationTokenRenewer] = []
                 described_delegation_token.renewers = renewers
-                for _ in range(n):
-                    described_delegation_token_renewer = new(DescribedDelegationTokenRenewer)
+                renewers_count = n
+                for _ in range(renewers_count):
+                    described_delegation_token_renewer = DescribedDelegationTokenRenewer.__new__(DescribedDelegationTokenRenewer)
                     renewers.append(described_delegation_token_renewer)
                     if flexible:
                         n = buf[pos] - 1

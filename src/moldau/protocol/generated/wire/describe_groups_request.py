@@ -2,19 +2,18 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -22,12 +21,12 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class DescribeGroupsRequest(WireMessage):
@@ -44,10 +43,10 @@ class DescribeGroupsRequest(WireMessage):
 
     def __init__(
         self,
-        groups: list[str] = UNSET,
+        groups: list[str] = UNSET_LIST,
         include_authorized_operations: bool = False,
     ) -> None:
-        self.groups = [] if groups is UNSET else groups
+        self.groups = [] if groups is UNSET_LIST else groups
         self.include_authorized_operations = include_authorized_operations
 
     def write(self, w: Writer, version: int) -> None:
@@ -95,7 +94,7 @@ class DescribeGroupsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -109,7 +108,8 @@ class DescribeGroupsRequest(WireMessage):
                 raise bad_length("groups", n)
             groups: list[str] = []
             self.groups = groups
-            for _ in range(n):
+            groups_count = n
+            for _ in range(groups_count):
                 if flexible:
                     n = buf[pos] - 1
                     pos += 1

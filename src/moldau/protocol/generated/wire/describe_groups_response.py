@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,10 +23,10 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class DescribedGroupMember(Message):
@@ -77,7 +76,7 @@ class DescribedGroup(Message):
         group_state: str = "",
         protocol_type: str = "",
         protocol_data: str = "",
-        members: list[DescribedGroupMember] = UNSET,
+        members: list[DescribedGroupMember] = UNSET_LIST,
         authorized_operations: int = -2147483648,
     ) -> None:
         self.error_code = error_code
@@ -86,7 +85,7 @@ class DescribedGroup(Message):
         self.group_state = group_state
         self.protocol_type = protocol_type
         self.protocol_data = protocol_data
-        self.members = [] if members is UNSET else members
+        self.members = [] if members is UNSET_LIST else members
         self.authorized_operations = authorized_operations
 
 
@@ -105,10 +104,10 @@ class DescribeGroupsResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        groups: list[DescribedGroup] = UNSET,
+        groups: list[DescribedGroup] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.groups = [] if groups is UNSET else groups
+        self.groups = [] if groups is UNSET_LIST else groups
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 6:
@@ -286,7 +285,7 @@ class DescribeGroupsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_1:
                 (self.throttle_time_ms,) = unpack_i(buf, pos)
@@ -305,8 +304,9 @@ class DescribeGroupsResponse(WireMessage):
                 raise bad_length("groups", n)
             groups: list[DescribedGroup] = []
             self.groups = groups
-            for _ in range(n):
-                described_group = new(DescribedGroup)
+            groups_count = n
+            for _ in range(groups_count):
+                described_group = DescribedGroup.__new__(DescribedGroup)
                 groups.append(described_group)
                 (described_group.error_code,) = unpack_h(buf, pos)
                 pos += 2
@@ -384,8 +384,9 @@ class DescribeGroupsResponse(WireMessage):
                     raise bad_length("members", n)
                 members: list[DescribedGroupMember] = []
                 described_group.members = members
-                for _ in range(n):
-                    described_group_member = new(DescribedGroupMember)
+                members_count = n
+                for _ in range(members_count):
+                    described_group_member = DescribedGroupMember.__new__(DescribedGroupMember)
                     members.append(described_group_member)
                     if flexible:
                         n = buf[pos] - 1

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -28,10 +27,10 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class DescribableLogDirTopic(Message):
@@ -43,10 +42,10 @@ class DescribableLogDirTopic(Message):
     def __init__(
         self,
         topic: str = "",
-        partitions: list[int] = UNSET,
+        partitions: list[int] = UNSET_LIST,
     ) -> None:
         self.topic = topic
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class DescribeLogDirsRequest(WireMessage):
@@ -62,9 +61,9 @@ class DescribeLogDirsRequest(WireMessage):
 
     def __init__(
         self,
-        topics: list[DescribableLogDirTopic] | None = UNSET,
+        topics: list[DescribableLogDirTopic] | None = UNSET_LIST,
     ) -> None:
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 5:
@@ -124,7 +123,7 @@ class DescribeLogDirsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -141,8 +140,9 @@ class DescribeLogDirsRequest(WireMessage):
             else:
                 topics: list[DescribableLogDirTopic] = []
                 self.topics = topics
-                for _ in range(n):
-                    describable_log_dir_topic = new(DescribableLogDirTopic)
+                topics_count = n
+                for _ in range(topics_count):
+                    describable_log_dir_topic = DescribableLogDirTopic.__new__(DescribableLogDirTopic)
                     topics.append(describable_log_dir_topic)
                     if flexible:
                         n = buf[pos] - 1

@@ -2,39 +2,38 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
-pack_iqqz = Struct(">iqq?").pack
-unpack_iqqz = Struct(">iqq?").unpack_from
-pack_qq = Struct(">qq").pack
-unpack_qq = Struct(">qq").unpack_from
-pack_qqz = Struct(">qq?").pack
-unpack_qqz = Struct(">qq?").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
+pack_iqqz: Final = Struct(">iqq?").pack
+unpack_iqqz: Final = Struct(">iqq?").unpack_from
+pack_qq: Final = Struct(">qq").pack
+unpack_qq: Final = Struct(">qq").unpack_from
+pack_qqz: Final = Struct(">qq?").pack
+unpack_qqz: Final = Struct(">qq?").unpack_from
 
 
 class DescribeLogDirsPartition(Message):
@@ -67,10 +66,10 @@ class DescribeLogDirsTopic(Message):
     def __init__(
         self,
         name: str = "",
-        partitions: list[DescribeLogDirsPartition] = UNSET,
+        partitions: list[DescribeLogDirsPartition] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class DescribeLogDirsResult(Message):
@@ -87,14 +86,14 @@ class DescribeLogDirsResult(Message):
         self,
         error_code: int = 0,
         log_dir: str = "",
-        topics: list[DescribeLogDirsTopic] = UNSET,
+        topics: list[DescribeLogDirsTopic] = UNSET_LIST,
         total_bytes: int = -1,
         usable_bytes: int = -1,
         is_cordoned: bool = False,
     ) -> None:
         self.error_code = error_code
         self.log_dir = log_dir
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
         self.total_bytes = total_bytes
         self.usable_bytes = usable_bytes
         self.is_cordoned = is_cordoned
@@ -117,11 +116,11 @@ class DescribeLogDirsResponse(WireMessage):
         self,
         throttle_time_ms: int = 0,
         error_code: int = 0,
-        results: list[DescribeLogDirsResult] = UNSET,
+        results: list[DescribeLogDirsResult] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
-        self.results = [] if results is UNSET else results
+        self.results = [] if results is UNSET_LIST else results
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 5:
@@ -211,7 +210,7 @@ class DescribeLogDirsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_3:
                 self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
@@ -232,8 +231,9 @@ class DescribeLogDirsResponse(WireMessage):
                 raise bad_length("results", n)
             results: list[DescribeLogDirsResult] = []
             self.results = results
-            for _ in range(n):
-                describe_log_dirs_result = new(DescribeLogDirsResult)
+            results_count = n
+            for _ in range(results_count):
+                describe_log_dirs_result = DescribeLogDirsResult.__new__(DescribeLogDirsResult)
                 results.append(describe_log_dirs_result)
                 (describe_log_dirs_result.error_code,) = unpack_h(buf, pos)
                 pos += 2
@@ -261,8 +261,9 @@ class DescribeLogDirsResponse(WireMessage):
                     raise bad_length("topics", n)
                 topics: list[DescribeLogDirsTopic] = []
                 describe_log_dirs_result.topics = topics
-                for _ in range(n):
-                    describe_log_dirs_topic = new(DescribeLogDirsTopic)
+                topics_count = n
+                for _ in range(topics_count):
+                    describe_log_dirs_topic = DescribeLogDirsTopic.__new__(DescribeLogDirsTopic)
                     topics.append(describe_log_dirs_topic)
                     if flexible:
                         n = buf[pos] - 1
@@ -288,8 +289,9 @@ class DescribeLogDirsResponse(WireMessage):
                         raise bad_length("partitions", n)
                     partitions: list[DescribeLogDirsPartition] = []
                     describe_log_dirs_topic.partitions = partitions
-                    for _ in range(n):
-                        describe_log_dirs_partition = new(DescribeLogDirsPartition)
+                    partitions_count = n
+                    for _ in range(partitions_count):
+                        describe_log_dirs_partition = DescribeLogDirsPartition.__new__(DescribeLogDirsPartition)
                         partitions.append(describe_log_dirs_partition)
                         describe_log_dirs_partition.partition_index, describe_log_dirs_partition.partition_size, describe_log_dirs_partition.offset_lag, describe_log_dirs_partition.is_future_key = unpack_iqqz(buf, pos)
                         pos += 21

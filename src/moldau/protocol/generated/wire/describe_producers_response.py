@@ -2,33 +2,32 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
-pack_qiiqiq = Struct(">qiiqiq").pack
-unpack_qiiqiq = Struct(">qiiqiq").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
+pack_qiiqiq: Final = Struct(">qiiqiq").pack
+unpack_qiiqiq: Final = Struct(">qiiqiq").unpack_from
 
 
 class ProducerState(Message):
@@ -71,12 +70,12 @@ class PartitionResponse(Message):
         partition_index: int = 0,
         error_code: int = 0,
         error_message: str | None = None,
-        active_producers: list[ProducerState] = UNSET,
+        active_producers: list[ProducerState] = UNSET_LIST,
     ) -> None:
         self.partition_index = partition_index
         self.error_code = error_code
         self.error_message = error_message
-        self.active_producers = [] if active_producers is UNSET else active_producers
+        self.active_producers = [] if active_producers is UNSET_LIST else active_producers
 
 
 class TopicResponse(Message):
@@ -88,10 +87,10 @@ class TopicResponse(Message):
     def __init__(
         self,
         name: str = "",
-        partitions: list[PartitionResponse] = UNSET,
+        partitions: list[PartitionResponse] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class DescribeProducersResponse(WireMessage):
@@ -109,10 +108,10 @@ class DescribeProducersResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        topics: list[TopicResponse] = UNSET,
+        topics: list[TopicResponse] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -171,7 +170,7 @@ class DescribeProducersResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.throttle_time_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -183,8 +182,9 @@ class DescribeProducersResponse(WireMessage):
                 raise bad_length("topics", n)
             topics: list[TopicResponse] = []
             self.topics = topics
-            for _ in range(n):
-                topic_response = new(TopicResponse)
+            topics_count = n
+            for _ in range(topics_count):
+                topic_response = TopicResponse.__new__(TopicResponse)
                 topics.append(topic_response)
                 n = buf[pos] - 1
                 pos += 1
@@ -202,8 +202,9 @@ class DescribeProducersResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionResponse] = []
                 topic_response.partitions = partitions
-                for _ in range(n):
-                    partition_response = new(PartitionResponse)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_response = PartitionResponse.__new__(PartitionResponse)
                     partitions.append(partition_response)
                     partition_response.partition_index, partition_response.error_code = unpack_ih(buf, pos)
                     pos += 6
@@ -226,8 +227,9 @@ class DescribeProducersResponse(WireMessage):
                         raise bad_length("active_producers", n)
                     active_producers: list[ProducerState] = []
                     partition_response.active_producers = active_producers
-                    for _ in range(n):
-                        producer_state = new(ProducerState)
+                    active_producers_count = n
+                    for _ in range(active_producers_count):
+                        producer_state = ProducerState.__new__(ProducerState)
                         active_producers.append(producer_state)
                         producer_state.producer_id, producer_state.producer_epoch, producer_state.last_sequence, producer_state.last_timestamp, producer_state.coordinator_epoch, producer_state.current_txn_start_offset = unpack_qiiqiq(buf, pos)
                         pos += 36

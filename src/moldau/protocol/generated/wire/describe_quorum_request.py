@@ -2,29 +2,28 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class PartitionData(Message):
@@ -48,10 +47,10 @@ class TopicData(Message):
     def __init__(
         self,
         topic_name: str = "",
-        partitions: list[PartitionData] = UNSET,
+        partitions: list[PartitionData] = UNSET_LIST,
     ) -> None:
         self.topic_name = topic_name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class DescribeQuorumRequest(WireMessage):
@@ -67,9 +66,9 @@ class DescribeQuorumRequest(WireMessage):
 
     def __init__(
         self,
-        topics: list[TopicData] = UNSET,
+        topics: list[TopicData] = UNSET_LIST,
     ) -> None:
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
@@ -109,7 +108,7 @@ class DescribeQuorumRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -119,8 +118,9 @@ class DescribeQuorumRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[TopicData] = []
             self.topics = topics
-            for _ in range(n):
-                topic_data = new(TopicData)
+            topics_count = n
+            for _ in range(topics_count):
+                topic_data = TopicData.__new__(TopicData)
                 topics.append(topic_data)
                 n = buf[pos] - 1
                 pos += 1
@@ -138,8 +138,9 @@ class DescribeQuorumRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionData] = []
                 topic_data.partitions = partitions
-                for _ in range(n):
-                    partition_data = new(PartitionData)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_data = PartitionData.__new__(PartitionData)
                     partitions.append(partition_data)
                     (partition_data.partition_index,) = unpack_i(buf, pos)
                     pos += 4

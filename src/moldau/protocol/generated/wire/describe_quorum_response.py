@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,24 +23,24 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_H = Struct(">H").pack
-unpack_H = Struct(">H").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iuqqq = Struct(">i16sqqq").pack
-unpack_iuqqq = Struct(">i16sqqq").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
-pack_iiq = Struct(">iiq").pack
-unpack_iiq = Struct(">iiq").unpack_from
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
-pack_iqqq = Struct(">iqqq").pack
-unpack_iqqq = Struct(">iqqq").unpack_from
+pack_H: Final = Struct(">H").pack
+unpack_H: Final = Struct(">H").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iuqqq: Final = Struct(">i16sqqq").pack
+unpack_iuqqq: Final = Struct(">i16sqqq").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
+pack_iiq: Final = Struct(">iiq").pack
+unpack_iiq: Final = Struct(">iiq").unpack_from
+pack_iq: Final = Struct(">iq").pack
+unpack_iq: Final = Struct(">iq").unpack_from
+pack_iqqq: Final = Struct(">iqqq").pack
+unpack_iqqq: Final = Struct(">iqqq").unpack_from
 
 
 class ReplicaState(Message):
@@ -88,8 +87,8 @@ class PartitionData(Message):
         leader_id: int = 0,
         leader_epoch: int = 0,
         high_watermark: int = 0,
-        current_voters: list[ReplicaState] = UNSET,
-        observers: list[ReplicaState] = UNSET,
+        current_voters: list[ReplicaState] = UNSET_LIST,
+        observers: list[ReplicaState] = UNSET_LIST,
     ) -> None:
         self.partition_index = partition_index
         self.error_code = error_code
@@ -97,8 +96,8 @@ class PartitionData(Message):
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.high_watermark = high_watermark
-        self.current_voters = [] if current_voters is UNSET else current_voters
-        self.observers = [] if observers is UNSET else observers
+        self.current_voters = [] if current_voters is UNSET_LIST else current_voters
+        self.observers = [] if observers is UNSET_LIST else observers
 
 
 class TopicData(Message):
@@ -110,10 +109,10 @@ class TopicData(Message):
     def __init__(
         self,
         topic_name: str = "",
-        partitions: list[PartitionData] = UNSET,
+        partitions: list[PartitionData] = UNSET_LIST,
     ) -> None:
         self.topic_name = topic_name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class Listener(Message):
@@ -143,10 +142,10 @@ class Node(Message):
     def __init__(
         self,
         node_id: int = 0,
-        listeners: list[Listener] = UNSET,
+        listeners: list[Listener] = UNSET_LIST,
     ) -> None:
         self.node_id = node_id
-        self.listeners = [] if listeners is UNSET else listeners
+        self.listeners = [] if listeners is UNSET_LIST else listeners
 
 
 class DescribeQuorumResponse(WireMessage):
@@ -167,13 +166,13 @@ class DescribeQuorumResponse(WireMessage):
         self,
         error_code: int = 0,
         error_message: str | None = "",
-        topics: list[TopicData] = UNSET,
-        nodes: list[Node] = UNSET,
+        topics: list[TopicData] = UNSET_LIST,
+        nodes: list[Node] = UNSET_LIST,
     ) -> None:
         self.error_code = error_code
         self.error_message = error_message
-        self.topics = [] if topics is UNSET else topics
-        self.nodes = [] if nodes is UNSET else nodes
+        self.topics = [] if topics is UNSET_LIST else topics
+        self.nodes = [] if nodes is UNSET_LIST else nodes
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
@@ -309,7 +308,7 @@ class DescribeQuorumResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.error_code,) = unpack_h(buf, pos)
             pos += 2
@@ -335,8 +334,9 @@ class DescribeQuorumResponse(WireMessage):
                 raise bad_length("topics", n)
             topics: list[TopicData] = []
             self.topics = topics
-            for _ in range(n):
-                topic_data = new(TopicData)
+            topics_count = n
+            for _ in range(topics_count):
+                topic_data = TopicData.__new__(TopicData)
                 topics.append(topic_data)
                 n = buf[pos] - 1
                 pos += 1
@@ -354,8 +354,9 @@ class DescribeQuorumResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionData] = []
                 topic_data.partitions = partitions
-                for _ in range(n):
-                    partition_data = new(PartitionData)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_data = PartitionData.__new__(PartitionData)
                     partitions.append(partition_data)
                     partition_data.partition_index, partition_data.error_code = unpack_ih(buf, pos)
                     pos += 6
@@ -383,8 +384,9 @@ class DescribeQuorumResponse(WireMessage):
                         raise bad_length("current_voters", n)
                     current_voters: list[ReplicaState] = []
                     partition_data.current_voters = current_voters
-                    for _ in range(n):
-                        replica_state = new(ReplicaState)
+                    current_voters_count = n
+                    for _ in range(current_voters_count):
+                        replica_state = ReplicaState.__new__(ReplicaState)
                         current_voters.append(replica_state)
                         if since_2:
                             replica_state.replica_id, replica_state.replica_directory_id, replica_state.log_end_offset, replica_state.last_fetch_timestamp, replica_state.last_caught_up_timestamp = unpack_iuqqq(buf, pos)
@@ -411,8 +413,9 @@ class DescribeQuorumResponse(WireMessage):
                         raise bad_length("observers", n)
                     observers: list[ReplicaState] = []
                     partition_data.observers = observers
-                    for _ in range(n):
-                        replica_state_2 = new(ReplicaState)
+                    observers_count = n
+                    for _ in range(observers_count):
+                        replica_state_2 = ReplicaState.__new__(ReplicaState)
                         observers.append(replica_state_2)
                         if since_2:
                             replica_state_2.replica_id, replica_state_2.replica_directory_id, replica_state_2.log_end_offset, replica_state_2.last_fetch_timestamp, replica_state_2.last_caught_up_timestamp = unpack_iuqqq(buf, pos)
@@ -448,8 +451,9 @@ class DescribeQuorumResponse(WireMessage):
                     raise bad_length("nodes", n)
                 nodes: list[Node] = []
                 self.nodes = nodes
-                for _ in range(n):
-                    node = new(Node)
+                nodes_count = n
+                for _ in range(nodes_count):
+                    node = Node.__new__(Node)
                     nodes.append(node)
                     (node.node_id,) = unpack_i(buf, pos)
                     pos += 4
@@ -461,8 +465,9 @@ class DescribeQuorumResponse(WireMessage):
                         raise bad_length("listeners", n)
                     listeners: list[Listener] = []
                     node.listeners = listeners
-                    for _ in range(n):
-                        listener = new(Listener)
+                    listeners_count = n
+                    for _ in range(listeners_count):
+                        listener = Listener.__new__(Listener)
                         listeners.append(listener)
                         n = buf[pos] - 1
                         pos += 1

@@ -2,39 +2,38 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iqih = Struct(">iqih").pack
-unpack_iqih = Struct(">iqih").unpack_from
-pack_iqiqh = Struct(">iqiqh").pack
-unpack_iqiqh = Struct(">iqiqh").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iqih: Final = Struct(">iqih").pack
+unpack_iqih: Final = Struct(">iqih").unpack_from
+pack_iqiqh: Final = Struct(">iqiqh").pack
+unpack_iqiqh: Final = Struct(">iqiqh").unpack_from
 
 
 class DescribeShareGroupOffsetsResponsePartition(Message):
@@ -75,11 +74,11 @@ class DescribeShareGroupOffsetsResponseTopic(Message):
         self,
         topic_name: str = "",
         topic_id: bytes = ZERO_UUID,
-        partitions: list[DescribeShareGroupOffsetsResponsePartition] = UNSET,
+        partitions: list[DescribeShareGroupOffsetsResponsePartition] = UNSET_LIST,
     ) -> None:
         self.topic_name = topic_name
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class DescribeShareGroupOffsetsResponseGroup(Message):
@@ -93,12 +92,12 @@ class DescribeShareGroupOffsetsResponseGroup(Message):
     def __init__(
         self,
         group_id: str = "",
-        topics: list[DescribeShareGroupOffsetsResponseTopic] = UNSET,
+        topics: list[DescribeShareGroupOffsetsResponseTopic] = UNSET_LIST,
         error_code: int = 0,
         error_message: str | None = None,
     ) -> None:
         self.group_id = group_id
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
         self.error_code = error_code
         self.error_message = error_message
 
@@ -118,10 +117,10 @@ class DescribeShareGroupOffsetsResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        groups: list[DescribeShareGroupOffsetsResponseGroup] = UNSET,
+        groups: list[DescribeShareGroupOffsetsResponseGroup] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.groups = [] if groups is UNSET else groups
+        self.groups = [] if groups is UNSET_LIST else groups
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
@@ -203,7 +202,7 @@ class DescribeShareGroupOffsetsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.throttle_time_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -215,8 +214,9 @@ class DescribeShareGroupOffsetsResponse(WireMessage):
                 raise bad_length("groups", n)
             groups: list[DescribeShareGroupOffsetsResponseGroup] = []
             self.groups = groups
-            for _ in range(n):
-                describe_share_group_offsets_response_group = new(DescribeShareGroupOffsetsResponseGroup)
+            groups_count = n
+            for _ in range(groups_count):
+                describe_share_group_offsets_response_group = DescribeShareGroupOffsetsResponseGroup.__new__(DescribeShareGroupOffsetsResponseGroup)
                 groups.append(describe_share_group_offsets_response_group)
                 n = buf[pos] - 1
                 pos += 1
@@ -234,8 +234,9 @@ class DescribeShareGroupOffsetsResponse(WireMessage):
                     raise bad_length("topics", n)
                 topics: list[DescribeShareGroupOffsetsResponseTopic] = []
                 describe_share_group_offsets_response_group.topics = topics
-                for _ in range(n):
-                    describe_share_group_offsets_response_topic = new(DescribeShareGroupOffsetsResponseTopic)
+                topics_count = n
+                for _ in range(topics_count):
+                    describe_share_group_offsets_response_topic = DescribeShareGroupOffsetsResponseTopic.__new__(DescribeShareGroupOffsetsResponseTopic)
                     topics.append(describe_share_group_offsets_response_topic)
                     n = buf[pos] - 1
                     pos += 1
@@ -255,8 +256,9 @@ class DescribeShareGroupOffsetsResponse(WireMessage):
                         raise bad_length("partitions", n)
                     partitions: list[DescribeShareGroupOffsetsResponsePartition] = []
                     describe_share_group_offsets_response_topic.partitions = partitions
-                    for _ in range(n):
-                        describe_share_group_offsets_response_partition = new(DescribeShareGroupOffsetsResponsePartition)
+                    partitions_count = n
+                    for _ in range(partitions_count):
+                        describe_share_group_offsets_response_partition = DescribeShareGroupOffsetsResponsePartition.__new__(DescribeShareGroupOffsetsResponsePartition)
                         partitions.append(describe_share_group_offsets_response_partition)
                         if since_1:
                             describe_share_group_offsets_response_partition.partition_index, describe_share_group_offsets_response_partition.start_offset, describe_share_group_offsets_response_partition.leader_epoch, describe_share_group_offsets_response_partition.lag, describe_share_group_offsets_response_partition.error_code = unpack_iqiqh(buf, pos)

@@ -2,29 +2,28 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class TopicRequest(Message):
@@ -69,11 +68,11 @@ class DescribeTopicPartitionsRequest(WireMessage):
 
     def __init__(
         self,
-        topics: list[TopicRequest] = UNSET,
+        topics: list[TopicRequest] = UNSET_LIST,
         response_partition_limit: int = 2000,
         cursor: Cursor | None = None,
     ) -> None:
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
         self.response_partition_limit = response_partition_limit
         self.cursor = cursor
 
@@ -122,7 +121,7 @@ class DescribeTopicPartitionsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -132,8 +131,9 @@ class DescribeTopicPartitionsRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[TopicRequest] = []
             self.topics = topics
-            for _ in range(n):
-                topic_request = new(TopicRequest)
+            topics_count = n
+            for _ in range(topics_count):
+                topic_request = TopicRequest.__new__(TopicRequest)
                 topics.append(topic_request)
                 n = buf[pos] - 1
                 pos += 1
@@ -154,7 +154,7 @@ class DescribeTopicPartitionsRequest(WireMessage):
             if n > 127:
                 self.cursor = None
             else:
-                cursor = new(Cursor)
+                cursor = Cursor.__new__(Cursor)
                 self.cursor = cursor
                 n = buf[pos] - 1
                 pos += 1

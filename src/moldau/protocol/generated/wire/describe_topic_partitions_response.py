@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -28,16 +27,16 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_uz = Struct(">16s?").pack
-unpack_uz = Struct(">16s?").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_hiii = Struct(">hiii").pack
-unpack_hiii = Struct(">hiii").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_uz: Final = Struct(">16s?").pack
+unpack_uz: Final = Struct(">16s?").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_hiii: Final = Struct(">hiii").pack
+unpack_hiii: Final = Struct(">hiii").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class DescribeTopicPartitionsResponsePartition(Message):
@@ -59,21 +58,21 @@ class DescribeTopicPartitionsResponsePartition(Message):
         partition_index: int = 0,
         leader_id: int = 0,
         leader_epoch: int = -1,
-        replica_nodes: list[int] = UNSET,
-        isr_nodes: list[int] = UNSET,
+        replica_nodes: list[int] = UNSET_LIST,
+        isr_nodes: list[int] = UNSET_LIST,
         eligible_leader_replicas: list[int] | None = None,
         last_known_elr: list[int] | None = None,
-        offline_replicas: list[int] = UNSET,
+        offline_replicas: list[int] = UNSET_LIST,
     ) -> None:
         self.error_code = error_code
         self.partition_index = partition_index
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
-        self.replica_nodes = [] if replica_nodes is UNSET else replica_nodes
-        self.isr_nodes = [] if isr_nodes is UNSET else isr_nodes
+        self.replica_nodes = [] if replica_nodes is UNSET_LIST else replica_nodes
+        self.isr_nodes = [] if isr_nodes is UNSET_LIST else isr_nodes
         self.eligible_leader_replicas = eligible_leader_replicas
         self.last_known_elr = last_known_elr
-        self.offline_replicas = [] if offline_replicas is UNSET else offline_replicas
+        self.offline_replicas = [] if offline_replicas is UNSET_LIST else offline_replicas
 
 
 class DescribeTopicPartitionsResponseTopic(Message):
@@ -92,14 +91,14 @@ class DescribeTopicPartitionsResponseTopic(Message):
         name: str | None = "",
         topic_id: bytes = ZERO_UUID,
         is_internal: bool = False,
-        partitions: list[DescribeTopicPartitionsResponsePartition] = UNSET,
+        partitions: list[DescribeTopicPartitionsResponsePartition] = UNSET_LIST,
         topic_authorized_operations: int = -2147483648,
     ) -> None:
         self.error_code = error_code
         self.name = name
         self.topic_id = topic_id
         self.is_internal = is_internal
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
         self.topic_authorized_operations = topic_authorized_operations
 
 
@@ -134,11 +133,11 @@ class DescribeTopicPartitionsResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        topics: list[DescribeTopicPartitionsResponseTopic] = UNSET,
+        topics: list[DescribeTopicPartitionsResponseTopic] = UNSET_LIST,
         next_cursor: Cursor | None = None,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
         self.next_cursor = next_cursor
 
     def write(self, w: Writer, version: int) -> None:
@@ -251,7 +250,7 @@ class DescribeTopicPartitionsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.throttle_time_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -263,8 +262,9 @@ class DescribeTopicPartitionsResponse(WireMessage):
                 raise bad_length("topics", n)
             topics: list[DescribeTopicPartitionsResponseTopic] = []
             self.topics = topics
-            for _ in range(n):
-                describe_topic_partitions_response_topic = new(DescribeTopicPartitionsResponseTopic)
+            topics_count = n
+            for _ in range(topics_count):
+                describe_topic_partitions_response_topic = DescribeTopicPartitionsResponseTopic.__new__(DescribeTopicPartitionsResponseTopic)
                 topics.append(describe_topic_partitions_response_topic)
                 (describe_topic_partitions_response_topic.error_code,) = unpack_h(buf, pos)
                 pos += 2
@@ -289,8 +289,9 @@ class DescribeTopicPartitionsResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[DescribeTopicPartitionsResponsePartition] = []
                 describe_topic_partitions_response_topic.partitions = partitions
-                for _ in range(n):
-                    describe_topic_partitions_response_partition = new(DescribeTopicPartitionsResponsePartition)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    describe_topic_partitions_response_partition = DescribeTopicPartitionsResponsePartition.__new__(DescribeTopicPartitionsResponsePartition)
                     partitions.append(describe_topic_partitions_response_partition)
                     describe_topic_partitions_response_partition.error_code, describe_topic_partitions_response_partition.partition_index, describe_topic_partitions_response_partition.leader_id, describe_topic_partitions_response_partition.leader_epoch = unpack_hiii(buf, pos)
                     pos += 14
@@ -370,7 +371,7 @@ class DescribeTopicPartitionsResponse(WireMessage):
             if n > 127:
                 self.next_cursor = None
             else:
-                next_cursor = new(Cursor)
+                next_cursor = Cursor.__new__(Cursor)
                 self.next_cursor = next_cursor
                 n = buf[pos] - 1
                 pos += 1

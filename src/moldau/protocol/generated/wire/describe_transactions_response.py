@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -28,12 +27,12 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iqqh = Struct(">iqqh").pack
-unpack_iqqh = Struct(">iqqh").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iqqh: Final = Struct(">iqqh").pack
+unpack_iqqh: Final = Struct(">iqqh").unpack_from
 
 
 class TopicData(Message):
@@ -45,10 +44,10 @@ class TopicData(Message):
     def __init__(
         self,
         topic: str = "",
-        partitions: list[int] = UNSET,
+        partitions: list[int] = UNSET_LIST,
     ) -> None:
         self.topic = topic
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class TransactionState(Message):
@@ -72,7 +71,7 @@ class TransactionState(Message):
         transaction_start_time_ms: int = 0,
         producer_id: int = 0,
         producer_epoch: int = 0,
-        topics: list[TopicData] = UNSET,
+        topics: list[TopicData] = UNSET_LIST,
     ) -> None:
         self.error_code = error_code
         self.transactional_id = transactional_id
@@ -81,7 +80,7 @@ class TransactionState(Message):
         self.transaction_start_time_ms = transaction_start_time_ms
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
 
 class DescribeTransactionsResponse(WireMessage):
@@ -99,10 +98,10 @@ class DescribeTransactionsResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        transaction_states: list[TransactionState] = UNSET,
+        transaction_states: list[TransactionState] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.transaction_states = [] if transaction_states is UNSET else transaction_states
+        self.transaction_states = [] if transaction_states is UNSET_LIST else transaction_states
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -167,7 +166,7 @@ class DescribeTransactionsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.throttle_time_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -179,8 +178,9 @@ class DescribeTransactionsResponse(WireMessage):
                 raise bad_length("transaction_states", n)
             transaction_states: list[TransactionState] = []
             self.transaction_states = transaction_states
-            for _ in range(n):
-                transaction_state = new(TransactionState)
+            transaction_states_count = n
+            for _ in range(transaction_states_count):
+                transaction_state = TransactionState.__new__(TransactionState)
                 transaction_states.append(transaction_state)
                 (transaction_state.error_code,) = unpack_h(buf, pos)
                 pos += 2
@@ -210,8 +210,9 @@ class DescribeTransactionsResponse(WireMessage):
                     raise bad_length("topics", n)
                 topics: list[TopicData] = []
                 transaction_state.topics = topics
-                for _ in range(n):
-                    topic_data = new(TopicData)
+                topics_count = n
+                for _ in range(topics_count):
+                    topic_data = TopicData.__new__(TopicData)
                     topics.append(topic_data)
                     n = buf[pos] - 1
                     pos += 1

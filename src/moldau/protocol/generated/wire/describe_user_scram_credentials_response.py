@@ -2,33 +2,32 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_bi = Struct(">bi").pack
-unpack_bi = Struct(">bi").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_bi: Final = Struct(">bi").pack
+unpack_bi: Final = Struct(">bi").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class CredentialInfo(Message):
@@ -59,12 +58,12 @@ class DescribeUserScramCredentialsResult(Message):
         user: str = "",
         error_code: int = 0,
         error_message: str | None = "",
-        credential_infos: list[CredentialInfo] = UNSET,
+        credential_infos: list[CredentialInfo] = UNSET_LIST,
     ) -> None:
         self.user = user
         self.error_code = error_code
         self.error_message = error_message
-        self.credential_infos = [] if credential_infos is UNSET else credential_infos
+        self.credential_infos = [] if credential_infos is UNSET_LIST else credential_infos
 
 
 class DescribeUserScramCredentialsResponse(WireMessage):
@@ -86,12 +85,12 @@ class DescribeUserScramCredentialsResponse(WireMessage):
         throttle_time_ms: int = 0,
         error_code: int = 0,
         error_message: str | None = "",
-        results: list[DescribeUserScramCredentialsResult] = UNSET,
+        results: list[DescribeUserScramCredentialsResult] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.error_message = error_message
-        self.results = [] if results is UNSET else results
+        self.results = [] if results is UNSET_LIST else results
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -153,7 +152,7 @@ class DescribeUserScramCredentialsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
             pos += 6
@@ -176,8 +175,9 @@ class DescribeUserScramCredentialsResponse(WireMessage):
                 raise bad_length("results", n)
             results: list[DescribeUserScramCredentialsResult] = []
             self.results = results
-            for _ in range(n):
-                describe_user_scram_credentials_result = new(DescribeUserScramCredentialsResult)
+            results_count = n
+            for _ in range(results_count):
+                describe_user_scram_credentials_result = DescribeUserScramCredentialsResult.__new__(DescribeUserScramCredentialsResult)
                 results.append(describe_user_scram_credentials_result)
                 n = buf[pos] - 1
                 pos += 1
@@ -208,8 +208,9 @@ class DescribeUserScramCredentialsResponse(WireMessage):
                     raise bad_length("credential_infos", n)
                 credential_infos: list[CredentialInfo] = []
                 describe_user_scram_credentials_result.credential_infos = credential_infos
-                for _ in range(n):
-                    credential_info = new(CredentialInfo)
+                credential_infos_count = n
+                for _ in range(credential_infos_count):
+                    credential_info = CredentialInfo.__new__(CredentialInfo)
                     credential_infos.append(credential_info)
                     credential_info.mechanism, credential_info.iterations = unpack_bi(buf, pos)
                     pos += 5

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     numbers_at,
     pack_numbers,
@@ -29,12 +28,12 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class TopicPartitions(Message):
@@ -46,10 +45,10 @@ class TopicPartitions(Message):
     def __init__(
         self,
         topic: str = "",
-        partitions: list[int] = UNSET,
+        partitions: list[int] = UNSET_LIST,
     ) -> None:
         self.topic = topic
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class ElectLeadersRequest(WireMessage):
@@ -68,11 +67,11 @@ class ElectLeadersRequest(WireMessage):
     def __init__(
         self,
         election_type: int = 0,
-        topic_partitions: list[TopicPartitions] | None = UNSET,
+        topic_partitions: list[TopicPartitions] | None = UNSET_LIST,
         timeout_ms: int = 60000,
     ) -> None:
         self.election_type = election_type
-        self.topic_partitions = [] if topic_partitions is UNSET else topic_partitions
+        self.topic_partitions = [] if topic_partitions is UNSET_LIST else topic_partitions
         self.timeout_ms = timeout_ms
 
     def write(self, w: Writer, version: int) -> None:
@@ -141,7 +140,7 @@ class ElectLeadersRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_1:
                 (self.election_type,) = unpack_b(buf, pos)
@@ -163,8 +162,9 @@ class ElectLeadersRequest(WireMessage):
             else:
                 topic_partitions: list[TopicPartitions] = []
                 self.topic_partitions = topic_partitions
-                for _ in range(n):
-                    topic_partitions_2 = new(TopicPartitions)
+                topic_partitions_count = n
+                for _ in range(topic_partitions_count):
+                    topic_partitions_2 = TopicPartitions.__new__(TopicPartitions)
                     topic_partitions.append(topic_partitions_2)
                     if flexible:
                         n = buf[pos] - 1

@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,12 +23,12 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class PartitionResult(Message):
@@ -59,10 +58,10 @@ class ReplicaElectionResult(Message):
     def __init__(
         self,
         topic: str = "",
-        partition_result: list[PartitionResult] = UNSET,
+        partition_result: list[PartitionResult] = UNSET_LIST,
     ) -> None:
         self.topic = topic
-        self.partition_result = [] if partition_result is UNSET else partition_result
+        self.partition_result = [] if partition_result is UNSET_LIST else partition_result
 
 
 class ElectLeadersResponse(WireMessage):
@@ -82,11 +81,11 @@ class ElectLeadersResponse(WireMessage):
         self,
         throttle_time_ms: int = 0,
         error_code: int = 0,
-        replica_election_results: list[ReplicaElectionResult] = UNSET,
+        replica_election_results: list[ReplicaElectionResult] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
-        self.replica_election_results = [] if replica_election_results is UNSET else replica_election_results
+        self.replica_election_results = [] if replica_election_results is UNSET_LIST else replica_election_results
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
@@ -164,7 +163,7 @@ class ElectLeadersResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_1:
                 self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
@@ -185,8 +184,9 @@ class ElectLeadersResponse(WireMessage):
                 raise bad_length("replica_election_results", n)
             replica_election_results: list[ReplicaElectionResult] = []
             self.replica_election_results = replica_election_results
-            for _ in range(n):
-                replica_election_result = new(ReplicaElectionResult)
+            replica_election_results_count = n
+            for _ in range(replica_election_results_count):
+                replica_election_result = ReplicaElectionResult.__new__(ReplicaElectionResult)
                 replica_election_results.append(replica_election_result)
                 if flexible:
                     n = buf[pos] - 1
@@ -212,8 +212,9 @@ class ElectLeadersResponse(WireMessage):
                     raise bad_length("partition_result", n)
                 partition_result: list[PartitionResult] = []
                 replica_election_result.partition_result = partition_result
-                for _ in range(n):
-                    partition_result_2 = new(PartitionResult)
+                partition_result_count = n
+                for _ in range(partition_result_count):
+                    partition_result_2 = PartitionResult.__new__(PartitionResult)
                     partition_result.append(partition_result_2)
                     partition_result_2.partition_id, partition_result_2.error_code = unpack_ih(buf, pos)
                     pos += 6

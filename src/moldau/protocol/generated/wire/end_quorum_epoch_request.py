@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -28,18 +27,18 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_H = Struct(">H").pack
-unpack_H = Struct(">H").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iu = Struct(">i16s").pack
-unpack_iu = Struct(">i16s").unpack_from
-pack_iii = Struct(">iii").pack
-unpack_iii = Struct(">iii").unpack_from
+pack_H: Final = Struct(">H").pack
+unpack_H: Final = Struct(">H").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iu: Final = Struct(">i16s").pack
+unpack_iu: Final = Struct(">i16s").unpack_from
+pack_iii: Final = Struct(">iii").pack
+unpack_iii: Final = Struct(">iii").unpack_from
 
 
 class ReplicaInfo(Message):
@@ -71,14 +70,14 @@ class PartitionData(Message):
         partition_index: int = 0,
         leader_id: int = 0,
         leader_epoch: int = 0,
-        preferred_successors: list[int] = UNSET,
-        preferred_candidates: list[ReplicaInfo] = UNSET,
+        preferred_successors: list[int] = UNSET_LIST,
+        preferred_candidates: list[ReplicaInfo] = UNSET_LIST,
     ) -> None:
         self.partition_index = partition_index
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
-        self.preferred_successors = [] if preferred_successors is UNSET else preferred_successors
-        self.preferred_candidates = [] if preferred_candidates is UNSET else preferred_candidates
+        self.preferred_successors = [] if preferred_successors is UNSET_LIST else preferred_successors
+        self.preferred_candidates = [] if preferred_candidates is UNSET_LIST else preferred_candidates
 
 
 class TopicData(Message):
@@ -90,10 +89,10 @@ class TopicData(Message):
     def __init__(
         self,
         topic_name: str = "",
-        partitions: list[PartitionData] = UNSET,
+        partitions: list[PartitionData] = UNSET_LIST,
     ) -> None:
         self.topic_name = topic_name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class LeaderEndpoint(Message):
@@ -130,12 +129,12 @@ class EndQuorumEpochRequest(WireMessage):
     def __init__(
         self,
         cluster_id: str | None = None,
-        topics: list[TopicData] = UNSET,
-        leader_endpoints: list[LeaderEndpoint] = UNSET,
+        topics: list[TopicData] = UNSET_LIST,
+        leader_endpoints: list[LeaderEndpoint] = UNSET_LIST,
     ) -> None:
         self.cluster_id = cluster_id
-        self.topics = [] if topics is UNSET else topics
-        self.leader_endpoints = [] if leader_endpoints is UNSET else leader_endpoints
+        self.topics = [] if topics is UNSET_LIST else topics
+        self.leader_endpoints = [] if leader_endpoints is UNSET_LIST else leader_endpoints
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
@@ -246,7 +245,7 @@ class EndQuorumEpochRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -275,8 +274,9 @@ class EndQuorumEpochRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[TopicData] = []
             self.topics = topics
-            for _ in range(n):
-                topic_data = new(TopicData)
+            topics_count = n
+            for _ in range(topics_count):
+                topic_data = TopicData.__new__(TopicData)
                 topics.append(topic_data)
                 if flexible:
                     n = buf[pos] - 1
@@ -302,8 +302,9 @@ class EndQuorumEpochRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionData] = []
                 topic_data.partitions = partitions
-                for _ in range(n):
-                    partition_data = new(PartitionData)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_data = PartitionData.__new__(PartitionData)
                     partitions.append(partition_data)
                     partition_data.partition_index, partition_data.leader_id, partition_data.leader_epoch = unpack_iii(buf, pos)
                     pos += 12
@@ -328,8 +329,9 @@ class EndQuorumEpochRequest(WireMessage):
                             raise bad_length("preferred_candidates", n)
                         preferred_candidates: list[ReplicaInfo] = []
                         partition_data.preferred_candidates = preferred_candidates
-                        for _ in range(n):
-                            replica_info = new(ReplicaInfo)
+                        preferred_candidates_count = n
+                        for _ in range(preferred_candidates_count):
+                            replica_info = ReplicaInfo.__new__(ReplicaInfo)
                             preferred_candidates.append(replica_info)
                             replica_info.candidate_id, replica_info.candidate_directory_id = unpack_iu(buf, pos)
                             pos += 20
@@ -358,8 +360,9 @@ class EndQuorumEpochRequest(WireMessage):
                     raise bad_length("leader_endpoints", n)
                 leader_endpoints: list[LeaderEndpoint] = []
                 self.leader_endpoints = leader_endpoints
-                for _ in range(n):
-                    leader_endpoint = new(LeaderEndpoint)
+                leader_endpoints_count = n
+                for _ in range(leader_endpoints_count):
+                    leader_endpoint = LeaderEndpoint.__new__(LeaderEndpoint)
                     leader_endpoints.append(leader_endpoint)
                     n = buf[pos] - 1
                     pos += 1

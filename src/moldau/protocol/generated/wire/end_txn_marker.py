@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -11,12 +11,11 @@ from moldau.protocol.wire import (
     UNWRITABLE,
     WireMessage,
     Writer,
-    new,
     unsupported_version,
 )
 
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class EndTxnMarker(WireMessage):
@@ -52,7 +51,7 @@ class EndTxnMarker(WireMessage):
         buf = r.buf
         pos = r.pos
 
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.coordinator_epoch,) = unpack_i(buf, pos)
             pos += 4

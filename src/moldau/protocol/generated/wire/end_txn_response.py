@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -11,15 +11,14 @@ from moldau.protocol.wire import (
     UNWRITABLE,
     WireMessage,
     Writer,
-    new,
     skip_tags,
     unsupported_version,
 )
 
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
-pack_ihqh = Struct(">ihqh").pack
-unpack_ihqh = Struct(">ihqh").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
+pack_ihqh: Final = Struct(">ihqh").pack
+unpack_ihqh: Final = Struct(">ihqh").unpack_from
 
 
 class EndTxnResponse(WireMessage):
@@ -73,7 +72,7 @@ class EndTxnResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_5:
                 self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch = unpack_ihqh(buf, pos)

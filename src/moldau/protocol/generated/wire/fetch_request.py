@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,7 +12,7 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
@@ -20,7 +20,6 @@ from moldau.protocol.wire import (
     bad_tag,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     numbers_at,
     pack_numbers,
@@ -32,32 +31,32 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iiibii = Struct(">iiibii").pack
-unpack_iiibii = Struct(">iiibii").unpack_from
-pack_iiiib = Struct(">iiiib").pack
-unpack_iiiib = Struct(">iiiib").unpack_from
-pack_iiiibii = Struct(">iiiibii").pack
-unpack_iiiibii = Struct(">iiiibii").unpack_from
-pack_iiqiqi = Struct(">iiqiqi").pack
-unpack_iiqiqi = Struct(">iiqiqi").unpack_from
-pack_iiqqi = Struct(">iiqqi").pack
-unpack_iiqqi = Struct(">iiqqi").unpack_from
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
-pack_iqi = Struct(">iqi").pack
-unpack_iqi = Struct(">iqi").unpack_from
-pack_iqqi = Struct(">iqqi").pack
-unpack_iqqi = Struct(">iqqi").unpack_from
-pack_q = Struct(">q").pack
-unpack_q = Struct(">q").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iiibii: Final = Struct(">iiibii").pack
+unpack_iiibii: Final = Struct(">iiibii").unpack_from
+pack_iiiib: Final = Struct(">iiiib").pack
+unpack_iiiib: Final = Struct(">iiiib").unpack_from
+pack_iiiibii: Final = Struct(">iiiibii").pack
+unpack_iiiibii: Final = Struct(">iiiibii").unpack_from
+pack_iiqiqi: Final = Struct(">iiqiqi").pack
+unpack_iiqiqi: Final = Struct(">iiqiqi").unpack_from
+pack_iiqqi: Final = Struct(">iiqqi").pack
+unpack_iiqqi: Final = Struct(">iiqqi").unpack_from
+pack_iq: Final = Struct(">iq").pack
+unpack_iq: Final = Struct(">iq").unpack_from
+pack_iqi: Final = Struct(">iqi").pack
+unpack_iqi: Final = Struct(">iqi").unpack_from
+pack_iqqi: Final = Struct(">iqqi").pack
+unpack_iqqi: Final = Struct(">iqqi").unpack_from
+pack_q: Final = Struct(">q").pack
+unpack_q: Final = Struct(">q").unpack_from
 
 
 class ReplicaState(Message):
@@ -119,11 +118,11 @@ class FetchTopic(Message):
         self,
         topic: str = "",
         topic_id: bytes = ZERO_UUID,
-        partitions: list[FetchPartition] = UNSET,
+        partitions: list[FetchPartition] = UNSET_LIST,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class ForgottenTopic(Message):
@@ -137,11 +136,11 @@ class ForgottenTopic(Message):
         self,
         topic: str = "",
         topic_id: bytes = ZERO_UUID,
-        partitions: list[int] = UNSET,
+        partitions: list[int] = UNSET_LIST,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class FetchRequest(WireMessage):
@@ -170,28 +169,28 @@ class FetchRequest(WireMessage):
         self,
         cluster_id: str | None = None,
         replica_id: int = -1,
-        replica_state: ReplicaState = UNSET,
+        replica_state: ReplicaState | None = None,
         max_wait_ms: int = 0,
         min_bytes: int = 0,
         max_bytes: int = 2147483647,
         isolation_level: int = 0,
         session_id: int = 0,
         session_epoch: int = -1,
-        topics: list[FetchTopic] = UNSET,
-        forgotten_topics_data: list[ForgottenTopic] = UNSET,
+        topics: list[FetchTopic] = UNSET_LIST,
+        forgotten_topics_data: list[ForgottenTopic] = UNSET_LIST,
         rack_id: str = "",
     ) -> None:
         self.cluster_id = cluster_id
         self.replica_id = replica_id
-        self.replica_state = ReplicaState() if replica_state is UNSET else replica_state
+        self.replica_state = ReplicaState() if replica_state is None else replica_state
         self.max_wait_ms = max_wait_ms
         self.min_bytes = min_bytes
         self.max_bytes = max_bytes
         self.isolation_level = isolation_level
         self.session_id = session_id
         self.session_epoch = session_epoch
-        self.topics = [] if topics is UNSET else topics
-        self.forgotten_topics_data = [] if forgotten_topics_data is UNSET else forgotten_topics_data
+        self.topics = [] if topics is UNSET_LIST else topics
+        self.forgotten_topics_data = [] if forgotten_topics_data is UNSET_LIST else forgotten_topics_data
         self.rack_id = rack_id
 
     def write(self, w: Writer, version: int) -> None:
@@ -385,7 +384,7 @@ class FetchRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_15:
                 self.max_wait_ms, self.min_bytes, self.max_bytes, self.isolation_level, self.session_id, self.session_epoch = unpack_iiibii(buf, pos)
@@ -411,8 +410,9 @@ class FetchRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[FetchTopic] = []
             self.topics = topics
-            for _ in range(n):
-                fetch_topic = new(FetchTopic)
+            topics_count = n
+            for _ in range(topics_count):
+                fetch_topic = FetchTopic.__new__(FetchTopic)
                 topics.append(fetch_topic)
                 if until_12:
                     if flexible:
@@ -446,8 +446,9 @@ class FetchRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[FetchPartition] = []
                 fetch_topic.partitions = partitions
-                for _ in range(n):
-                    fetch_partition = new(FetchPartition)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    fetch_partition = FetchPartition.__new__(FetchPartition)
                     partitions.append(fetch_partition)
                     if flexible:
                         fetch_partition.partition, fetch_partition.current_leader_epoch, fetch_partition.fetch_offset, fetch_partition.last_fetched_epoch, fetch_partition.log_start_offset, fetch_partition.partition_max_bytes = unpack_iiqiqi(buf, pos)
@@ -470,10 +471,10 @@ class FetchRequest(WireMessage):
                     fetch_partition.replica_directory_id = ZERO_UUID
                     fetch_partition.high_watermark = 9223372036854775807
                     if flexible:
-                        count, pos = uvarint_at(buf, pos)
-                        if count:
+                        tag_count, pos = uvarint_at(buf, pos)
+                        if tag_count:
                             previous_tag = -1
-                            for _ in range(count):
+                            for _ in range(tag_count):
                                 tag, pos = uvarint_at(buf, pos)
                                 n, pos = uvarint_at(buf, pos)
                                 tag_end = pos + n
@@ -508,8 +509,9 @@ class FetchRequest(WireMessage):
                     raise bad_length("forgotten_topics_data", n)
                 forgotten_topics_data: list[ForgottenTopic] = []
                 self.forgotten_topics_data = forgotten_topics_data
-                for _ in range(n):
-                    forgotten_topic = new(ForgottenTopic)
+                forgotten_topics_data_count = n
+                for _ in range(forgotten_topics_data_count):
+                    forgotten_topic = ForgottenTopic.__new__(ForgottenTopic)
                     forgotten_topics_data.append(forgotten_topic)
                     if until_12:
                         if flexible:
@@ -571,10 +573,10 @@ class FetchRequest(WireMessage):
             self.cluster_id = None
             self.replica_state = ReplicaState()
             if flexible:
-                count, pos = uvarint_at(buf, pos)
-                if count:
+                tag_count_2, pos = uvarint_at(buf, pos)
+                if tag_count_2:
                     previous_tag_2 = -1
-                    for _ in range(count):
+                    for _ in range(tag_count_2):
                         tag_2, pos = uvarint_at(buf, pos)
                         n, pos = uvarint_at(buf, pos)
                         tag_end_2 = pos + n
@@ -594,7 +596,7 @@ class FetchRequest(WireMessage):
                                 self.cluster_id = str(buf[pos : pos + n], "utf-8")
                                 pos += n
                         elif tag_2 == 1 and since_15:
-                            replica_state = new(ReplicaState)
+                            replica_state = ReplicaState.__new__(ReplicaState)
                             self.replica_state = replica_state
                             replica_state.replica_id, replica_state.replica_epoch = unpack_iq(buf, pos)
                             pos += 12

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.ports import Buffer
 from moldau.protocol.wire import (
@@ -10,7 +10,7 @@ from moldau.protocol.wire import (
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
@@ -18,7 +18,6 @@ from moldau.protocol.wire import (
     bad_tag,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -28,28 +27,28 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ihi = Struct(">ihi").pack
-unpack_ihi = Struct(">ihi").unpack_from
-pack_ihqq = Struct(">ihqq").pack
-unpack_ihqq = Struct(">ihqq").unpack_from
-pack_ihqqq = Struct(">ihqqq").pack
-unpack_ihqqq = Struct(">ihqqq").unpack_from
-pack_ii = Struct(">ii").pack
-unpack_ii = Struct(">ii").unpack_from
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
-pack_qi = Struct(">qi").pack
-unpack_qi = Struct(">qi").unpack_from
-pack_qq = Struct(">qq").pack
-unpack_qq = Struct(">qq").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ihi: Final = Struct(">ihi").pack
+unpack_ihi: Final = Struct(">ihi").unpack_from
+pack_ihqq: Final = Struct(">ihqq").pack
+unpack_ihqq: Final = Struct(">ihqq").unpack_from
+pack_ihqqq: Final = Struct(">ihqqq").pack
+unpack_ihqqq: Final = Struct(">ihqqq").unpack_from
+pack_ii: Final = Struct(">ii").pack
+unpack_ii: Final = Struct(">ii").unpack_from
+pack_iq: Final = Struct(">iq").pack
+unpack_iq: Final = Struct(">iq").unpack_from
+pack_qi: Final = Struct(">qi").pack
+unpack_qi: Final = Struct(">qi").unpack_from
+pack_qq: Final = Struct(">qq").pack
+unpack_qq: Final = Struct(">qq").unpack_from
 
 
 class EpochEndOffset(Message):
@@ -134,10 +133,10 @@ class PartitionData(Message):
         high_watermark: int = 0,
         last_stable_offset: int = -1,
         log_start_offset: int = -1,
-        diverging_epoch: EpochEndOffset = UNSET,
-        current_leader: LeaderIdAndEpoch = UNSET,
-        snapshot_id: SnapshotId = UNSET,
-        aborted_transactions: list[AbortedTransaction] | None = UNSET,
+        diverging_epoch: EpochEndOffset | None = None,
+        current_leader: LeaderIdAndEpoch | None = None,
+        snapshot_id: SnapshotId | None = None,
+        aborted_transactions: list[AbortedTransaction] | None = UNSET_LIST,
         preferred_read_replica: int = -1,
         records: Buffer | None = None,
     ) -> None:
@@ -146,10 +145,10 @@ class PartitionData(Message):
         self.high_watermark = high_watermark
         self.last_stable_offset = last_stable_offset
         self.log_start_offset = log_start_offset
-        self.diverging_epoch = EpochEndOffset() if diverging_epoch is UNSET else diverging_epoch
-        self.current_leader = LeaderIdAndEpoch() if current_leader is UNSET else current_leader
-        self.snapshot_id = SnapshotId() if snapshot_id is UNSET else snapshot_id
-        self.aborted_transactions = [] if aborted_transactions is UNSET else aborted_transactions
+        self.diverging_epoch = EpochEndOffset() if diverging_epoch is None else diverging_epoch
+        self.current_leader = LeaderIdAndEpoch() if current_leader is None else current_leader
+        self.snapshot_id = SnapshotId() if snapshot_id is None else snapshot_id
+        self.aborted_transactions = [] if aborted_transactions is UNSET_LIST else aborted_transactions
         self.preferred_read_replica = preferred_read_replica
         self.records = records
 
@@ -165,11 +164,11 @@ class FetchableTopicResponse(Message):
         self,
         topic: str = "",
         topic_id: bytes = ZERO_UUID,
-        partitions: list[PartitionData] = UNSET,
+        partitions: list[PartitionData] = UNSET_LIST,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class NodeEndpoint(Message):
@@ -213,14 +212,14 @@ class FetchResponse(WireMessage):
         throttle_time_ms: int = 0,
         error_code: int = 0,
         session_id: int = 0,
-        responses: list[FetchableTopicResponse] = UNSET,
-        node_endpoints: list[NodeEndpoint] = UNSET,
+        responses: list[FetchableTopicResponse] = UNSET_LIST,
+        node_endpoints: list[NodeEndpoint] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.session_id = session_id
-        self.responses = [] if responses is UNSET else responses
-        self.node_endpoints = [] if node_endpoints is UNSET else node_endpoints
+        self.responses = [] if responses is UNSET_LIST else responses
+        self.node_endpoints = [] if node_endpoints is UNSET_LIST else node_endpoints
 
     def write(self, w: Writer, version: int) -> None:
         if not 4 <= version <= 18:
@@ -404,7 +403,7 @@ class FetchResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_7:
                 self.throttle_time_ms, self.error_code, self.session_id = unpack_ihi(buf, pos)
@@ -426,8 +425,9 @@ class FetchResponse(WireMessage):
                 raise bad_length("responses", n)
             responses: list[FetchableTopicResponse] = []
             self.responses = responses
-            for _ in range(n):
-                fetchable_topic_response = new(FetchableTopicResponse)
+            responses_count = n
+            for _ in range(responses_count):
+                fetchable_topic_response = FetchableTopicResponse.__new__(FetchableTopicResponse)
                 responses.append(fetchable_topic_response)
                 if until_12:
                     if flexible:
@@ -461,8 +461,9 @@ class FetchResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionData] = []
                 fetchable_topic_response.partitions = partitions
-                for _ in range(n):
-                    partition_data = new(PartitionData)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_data = PartitionData.__new__(PartitionData)
                     partitions.append(partition_data)
                     if since_5:
                         partition_data.partition_index, partition_data.error_code, partition_data.high_watermark, partition_data.last_stable_offset, partition_data.log_start_offset = unpack_ihqqq(buf, pos)
@@ -486,8 +487,9 @@ class FetchResponse(WireMessage):
                     else:
                         aborted_transactions: list[AbortedTransaction] = []
                         partition_data.aborted_transactions = aborted_transactions
-                        for _ in range(n):
-                            aborted_transaction = new(AbortedTransaction)
+                        aborted_transactions_count = n
+                        for _ in range(aborted_transactions_count):
+                            aborted_transaction = AbortedTransaction.__new__(AbortedTransaction)
                             aborted_transactions.append(aborted_transaction)
                             aborted_transaction.producer_id, aborted_transaction.first_offset = unpack_qq(buf, pos)
                             pos += 16
@@ -520,10 +522,10 @@ class FetchResponse(WireMessage):
                     partition_data.current_leader = LeaderIdAndEpoch()
                     partition_data.snapshot_id = SnapshotId()
                     if flexible:
-                        count, pos = uvarint_at(buf, pos)
-                        if count:
+                        tag_count, pos = uvarint_at(buf, pos)
+                        if tag_count:
                             previous_tag = -1
-                            for _ in range(count):
+                            for _ in range(tag_count):
                                 tag, pos = uvarint_at(buf, pos)
                                 n, pos = uvarint_at(buf, pos)
                                 tag_end = pos + n
@@ -531,7 +533,7 @@ class FetchResponse(WireMessage):
                                     raise bad_tag(tag)
                                 previous_tag = tag
                                 if tag == 0:
-                                    diverging_epoch = new(EpochEndOffset)
+                                    diverging_epoch = EpochEndOffset.__new__(EpochEndOffset)
                                     partition_data.diverging_epoch = diverging_epoch
                                     diverging_epoch.epoch, diverging_epoch.end_offset = unpack_iq(buf, pos)
                                     pos += 12
@@ -540,7 +542,7 @@ class FetchResponse(WireMessage):
                                     else:
                                         pos += 1
                                 elif tag == 1:
-                                    current_leader = new(LeaderIdAndEpoch)
+                                    current_leader = LeaderIdAndEpoch.__new__(LeaderIdAndEpoch)
                                     partition_data.current_leader = current_leader
                                     current_leader.leader_id, current_leader.leader_epoch = unpack_ii(buf, pos)
                                     pos += 8
@@ -549,7 +551,7 @@ class FetchResponse(WireMessage):
                                     else:
                                         pos += 1
                                 elif tag == 2:
-                                    snapshot_id = new(SnapshotId)
+                                    snapshot_id = SnapshotId.__new__(SnapshotId)
                                     partition_data.snapshot_id = snapshot_id
                                     snapshot_id.end_offset, snapshot_id.epoch = unpack_qi(buf, pos)
                                     pos += 12
@@ -568,10 +570,10 @@ class FetchResponse(WireMessage):
                         pos += 1
             self.node_endpoints = []
             if flexible:
-                count, pos = uvarint_at(buf, pos)
-                if count:
+                tag_count_2, pos = uvarint_at(buf, pos)
+                if tag_count_2:
                     previous_tag_2 = -1
-                    for _ in range(count):
+                    for _ in range(tag_count_2):
                         tag_2, pos = uvarint_at(buf, pos)
                         n, pos = uvarint_at(buf, pos)
                         tag_end_2 = pos + n
@@ -587,8 +589,9 @@ class FetchResponse(WireMessage):
                                 raise bad_length("node_endpoints", n)
                             node_endpoints: list[NodeEndpoint] = []
                             self.node_endpoints = node_endpoints
-                            for _ in range(n):
-                                node_endpoint = new(NodeEndpoint)
+                            node_endpoints_count = n
+                            for _ in range(node_endpoints_count):
+                                node_endpoint = NodeEndpoint.__new__(NodeEndpoint)
                                 node_endpoints.append(node_endpoint)
                                 (node_endpoint.node_id,) = unpack_i(buf, pos)
                                 pos += 4

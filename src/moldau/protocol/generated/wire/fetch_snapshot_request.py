@@ -2,14 +2,14 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
@@ -17,7 +17,6 @@ from moldau.protocol.wire import (
     bad_tag,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     put_tagged,
@@ -26,16 +25,16 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_ii = Struct(">ii").pack
-unpack_ii = Struct(">ii").unpack_from
-pack_q = Struct(">q").pack
-unpack_q = Struct(">q").unpack_from
-pack_qi = Struct(">qi").pack
-unpack_qi = Struct(">qi").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_ii: Final = Struct(">ii").pack
+unpack_ii: Final = Struct(">ii").unpack_from
+pack_q: Final = Struct(">q").pack
+unpack_q: Final = Struct(">q").unpack_from
+pack_qi: Final = Struct(">qi").pack
+unpack_qi: Final = Struct(">qi").unpack_from
 
 
 class SnapshotId(Message):
@@ -66,13 +65,13 @@ class PartitionSnapshot(Message):
         self,
         partition: int = 0,
         current_leader_epoch: int = 0,
-        snapshot_id: SnapshotId = UNSET,
+        snapshot_id: SnapshotId | None = None,
         position: int = 0,
         replica_directory_id: bytes = ZERO_UUID,
     ) -> None:
         self.partition = partition
         self.current_leader_epoch = current_leader_epoch
-        self.snapshot_id = SnapshotId() if snapshot_id is UNSET else snapshot_id
+        self.snapshot_id = SnapshotId() if snapshot_id is None else snapshot_id
         self.position = position
         self.replica_directory_id = replica_directory_id
 
@@ -86,10 +85,10 @@ class TopicSnapshot(Message):
     def __init__(
         self,
         name: str = "",
-        partitions: list[PartitionSnapshot] = UNSET,
+        partitions: list[PartitionSnapshot] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class FetchSnapshotRequest(WireMessage):
@@ -111,12 +110,12 @@ class FetchSnapshotRequest(WireMessage):
         cluster_id: str | None = None,
         replica_id: int = -1,
         max_bytes: int = 2147483647,
-        topics: list[TopicSnapshot] = UNSET,
+        topics: list[TopicSnapshot] = UNSET_LIST,
     ) -> None:
         self.cluster_id = cluster_id
         self.replica_id = replica_id
         self.max_bytes = max_bytes
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
@@ -188,7 +187,7 @@ class FetchSnapshotRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.replica_id, self.max_bytes = unpack_ii(buf, pos)
             pos += 8
@@ -200,8 +199,9 @@ class FetchSnapshotRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[TopicSnapshot] = []
             self.topics = topics
-            for _ in range(n):
-                topic_snapshot = new(TopicSnapshot)
+            topics_count = n
+            for _ in range(topics_count):
+                topic_snapshot = TopicSnapshot.__new__(TopicSnapshot)
                 topics.append(topic_snapshot)
                 n = buf[pos] - 1
                 pos += 1
@@ -219,12 +219,13 @@ class FetchSnapshotRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionSnapshot] = []
                 topic_snapshot.partitions = partitions
-                for _ in range(n):
-                    partition_snapshot = new(PartitionSnapshot)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_snapshot = PartitionSnapshot.__new__(PartitionSnapshot)
                     partitions.append(partition_snapshot)
                     partition_snapshot.partition, partition_snapshot.current_leader_epoch = unpack_ii(buf, pos)
                     pos += 8
-                    snapshot_id = new(SnapshotId)
+                    snapshot_id = SnapshotId.__new__(SnapshotId)
                     partition_snapshot.snapshot_id = snapshot_id
                     snapshot_id.end_offset, snapshot_id.epoch = unpack_qi(buf, pos)
                     pos += 12
@@ -235,10 +236,10 @@ class FetchSnapshotRequest(WireMessage):
                     (partition_snapshot.position,) = unpack_q(buf, pos)
                     pos += 8
                     partition_snapshot.replica_directory_id = ZERO_UUID
-                    count, pos = uvarint_at(buf, pos)
-                    if count:
+                    tag_count, pos = uvarint_at(buf, pos)
+                    if tag_count:
                         previous_tag = -1
-                        for _ in range(count):
+                        for _ in range(tag_count):
                             tag, pos = uvarint_at(buf, pos)
                             n, pos = uvarint_at(buf, pos)
                             tag_end = pos + n
@@ -257,10 +258,10 @@ class FetchSnapshotRequest(WireMessage):
                 else:
                     pos += 1
             self.cluster_id = None
-            count, pos = uvarint_at(buf, pos)
-            if count:
+            tag_count_2, pos = uvarint_at(buf, pos)
+            if tag_count_2:
                 previous_tag_2 = -1
-                for _ in range(count):
+                for _ in range(tag_count_2):
                     tag_2, pos = uvarint_at(buf, pos)
                     n, pos = uvarint_at(buf, pos)
                     tag_end_2 = pos + n

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.ports import Buffer
 from moldau.protocol.wire import (
@@ -10,7 +10,7 @@ from moldau.protocol.wire import (
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
@@ -18,7 +18,6 @@ from moldau.protocol.wire import (
     bad_tag,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     null_not_allowed,
     put_length,
@@ -29,18 +28,18 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-pack_H = Struct(">H").pack
-unpack_H = Struct(">H").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
-pack_ii = Struct(">ii").pack
-unpack_ii = Struct(">ii").unpack_from
-pack_qi = Struct(">qi").pack
-unpack_qi = Struct(">qi").unpack_from
-pack_qq = Struct(">qq").pack
-unpack_qq = Struct(">qq").unpack_from
+pack_H: Final = Struct(">H").pack
+unpack_H: Final = Struct(">H").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
+pack_ii: Final = Struct(">ii").pack
+unpack_ii: Final = Struct(">ii").unpack_from
+pack_qi: Final = Struct(">qi").pack
+unpack_qi: Final = Struct(">qi").unpack_from
+pack_qq: Final = Struct(">qq").pack
+unpack_qq: Final = Struct(">qq").unpack_from
 
 
 class SnapshotId(Message):
@@ -88,16 +87,16 @@ class PartitionSnapshot(Message):
         self,
         index: int = 0,
         error_code: int = 0,
-        snapshot_id: SnapshotId = UNSET,
-        current_leader: LeaderIdAndEpoch = UNSET,
+        snapshot_id: SnapshotId | None = None,
+        current_leader: LeaderIdAndEpoch | None = None,
         size: int = 0,
         position: int = 0,
         unaligned_records: Buffer | None = None,
     ) -> None:
         self.index = index
         self.error_code = error_code
-        self.snapshot_id = SnapshotId() if snapshot_id is UNSET else snapshot_id
-        self.current_leader = LeaderIdAndEpoch() if current_leader is UNSET else current_leader
+        self.snapshot_id = SnapshotId() if snapshot_id is None else snapshot_id
+        self.current_leader = LeaderIdAndEpoch() if current_leader is None else current_leader
         self.size = size
         self.position = position
         self.unaligned_records = unaligned_records
@@ -112,10 +111,10 @@ class TopicSnapshot(Message):
     def __init__(
         self,
         name: str = "",
-        partitions: list[PartitionSnapshot] = UNSET,
+        partitions: list[PartitionSnapshot] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class NodeEndpoint(Message):
@@ -154,13 +153,13 @@ class FetchSnapshotResponse(WireMessage):
         self,
         throttle_time_ms: int = 0,
         error_code: int = 0,
-        topics: list[TopicSnapshot] = UNSET,
-        node_endpoints: list[NodeEndpoint] = UNSET,
+        topics: list[TopicSnapshot] = UNSET_LIST,
+        node_endpoints: list[NodeEndpoint] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
-        self.topics = [] if topics is UNSET else topics
-        self.node_endpoints = [] if node_endpoints is UNSET else node_endpoints
+        self.topics = [] if topics is UNSET_LIST else topics
+        self.node_endpoints = [] if node_endpoints is UNSET_LIST else node_endpoints
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
@@ -249,7 +248,7 @@ class FetchSnapshotResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
             pos += 6
@@ -261,8 +260,9 @@ class FetchSnapshotResponse(WireMessage):
                 raise bad_length("topics", n)
             topics: list[TopicSnapshot] = []
             self.topics = topics
-            for _ in range(n):
-                topic_snapshot = new(TopicSnapshot)
+            topics_count = n
+            for _ in range(topics_count):
+                topic_snapshot = TopicSnapshot.__new__(TopicSnapshot)
                 topics.append(topic_snapshot)
                 n = buf[pos] - 1
                 pos += 1
@@ -280,12 +280,13 @@ class FetchSnapshotResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionSnapshot] = []
                 topic_snapshot.partitions = partitions
-                for _ in range(n):
-                    partition_snapshot = new(PartitionSnapshot)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_snapshot = PartitionSnapshot.__new__(PartitionSnapshot)
                     partitions.append(partition_snapshot)
                     partition_snapshot.index, partition_snapshot.error_code = unpack_ih(buf, pos)
                     pos += 6
-                    snapshot_id = new(SnapshotId)
+                    snapshot_id = SnapshotId.__new__(SnapshotId)
                     partition_snapshot.snapshot_id = snapshot_id
                     snapshot_id.end_offset, snapshot_id.epoch = unpack_qi(buf, pos)
                     pos += 12
@@ -304,10 +305,10 @@ class FetchSnapshotResponse(WireMessage):
                     partition_snapshot.unaligned_records = memoryview(buf)[pos : pos + n]
                     pos += n
                     partition_snapshot.current_leader = LeaderIdAndEpoch()
-                    count, pos = uvarint_at(buf, pos)
-                    if count:
+                    tag_count, pos = uvarint_at(buf, pos)
+                    if tag_count:
                         previous_tag = -1
-                        for _ in range(count):
+                        for _ in range(tag_count):
                             tag, pos = uvarint_at(buf, pos)
                             n, pos = uvarint_at(buf, pos)
                             tag_end = pos + n
@@ -315,7 +316,7 @@ class FetchSnapshotResponse(WireMessage):
                                 raise bad_tag(tag)
                             previous_tag = tag
                             if tag == 0:
-                                current_leader = new(LeaderIdAndEpoch)
+                                current_leader = LeaderIdAndEpoch.__new__(LeaderIdAndEpoch)
                                 partition_snapshot.current_leader = current_leader
                                 current_leader.leader_id, current_leader.leader_epoch = unpack_ii(buf, pos)
                                 pos += 8
@@ -332,10 +333,10 @@ class FetchSnapshotResponse(WireMessage):
                 else:
                     pos += 1
             self.node_endpoints = []
-            count, pos = uvarint_at(buf, pos)
-            if count:
+            tag_count_2, pos = uvarint_at(buf, pos)
+            if tag_count_2:
                 previous_tag_2 = -1
-                for _ in range(count):
+                for _ in range(tag_count_2):
                     tag_2, pos = uvarint_at(buf, pos)
                     n, pos = uvarint_at(buf, pos)
                     tag_end_2 = pos + n
@@ -351,8 +352,9 @@ class FetchSnapshotResponse(WireMessage):
                             raise bad_length("node_endpoints", n)
                         node_endpoints: list[NodeEndpoint] = []
                         self.node_endpoints = node_endpoints
-                        for _ in range(n):
-                            node_endpoint = new(NodeEndpoint)
+                        node_endpoints_count = n
+                        for _ in range(node_endpoints_count):
+                            node_endpoint = NodeEndpoint.__new__(NodeEndpoint)
                             node_endpoints.append(node_endpoint)
                             (node_endpoint.node_id,) = unpack_i(buf, pos)
                             pos += 4

@@ -2,20 +2,19 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -23,10 +22,10 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
 
 
 class FindCoordinatorRequest(WireMessage):
@@ -46,11 +45,11 @@ class FindCoordinatorRequest(WireMessage):
         self,
         key: str = "",
         key_type: int = 0,
-        coordinator_keys: list[str] = UNSET,
+        coordinator_keys: list[str] = UNSET_LIST,
     ) -> None:
         self.key = key
         self.key_type = key_type
-        self.coordinator_keys = [] if coordinator_keys is UNSET else coordinator_keys
+        self.coordinator_keys = [] if coordinator_keys is UNSET_LIST else coordinator_keys
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 6:
@@ -113,7 +112,7 @@ class FindCoordinatorRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if until_3:
                 if flexible:
@@ -144,7 +143,8 @@ class FindCoordinatorRequest(WireMessage):
                     raise bad_length("coordinator_keys", n)
                 coordinator_keys: list[str] = []
                 self.coordinator_keys = coordinator_keys
-                for _ in range(n):
+                coordinator_keys_count = n
+                for _ in range(coordinator_keys_count):
                     n = buf[pos] - 1
                     pos += 1
                     if n > 126:

@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,12 +23,12 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class Coordinator(Message):
@@ -84,7 +83,7 @@ class FindCoordinatorResponse(WireMessage):
         node_id: int = 0,
         host: str = "",
         port: int = 0,
-        coordinators: list[Coordinator] = UNSET,
+        coordinators: list[Coordinator] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
@@ -92,7 +91,7 @@ class FindCoordinatorResponse(WireMessage):
         self.node_id = node_id
         self.host = host
         self.port = port
-        self.coordinators = [] if coordinators is UNSET else coordinators
+        self.coordinators = [] if coordinators is UNSET_LIST else coordinators
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 6:
@@ -203,7 +202,7 @@ class FindCoordinatorResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_4:
                 (self.throttle_time_ms,) = unpack_i(buf, pos)
@@ -264,8 +263,9 @@ class FindCoordinatorResponse(WireMessage):
                     raise bad_length("coordinators", n)
                 coordinators: list[Coordinator] = []
                 self.coordinators = coordinators
-                for _ in range(n):
-                    coordinator = new(Coordinator)
+                coordinators_count = n
+                for _ in range(coordinators_count):
+                    coordinator = Coordinator.__new__(Coordinator)
                     coordinators.append(coordinator)
                     n = buf[pos] - 1
                     pos += 1

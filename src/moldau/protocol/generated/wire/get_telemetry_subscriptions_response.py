@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -11,13 +11,12 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT8,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -26,12 +25,12 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_ihui = Struct(">ih16si").pack
-unpack_ihui = Struct(">ih16si").unpack_from
-pack_iiz = Struct(">ii?").pack
-unpack_iiz = Struct(">ii?").unpack_from
+pack_ihui: Final = Struct(">ih16si").pack
+unpack_ihui: Final = Struct(">ih16si").unpack_from
+pack_iiz: Final = Struct(">ii?").pack
+unpack_iiz: Final = Struct(">ii?").unpack_from
 
 
 class GetTelemetrySubscriptionsResponse(WireMessage):
@@ -59,21 +58,21 @@ class GetTelemetrySubscriptionsResponse(WireMessage):
         error_code: int = 0,
         client_instance_id: bytes = ZERO_UUID,
         subscription_id: int = 0,
-        accepted_compression_types: list[int] = UNSET,
+        accepted_compression_types: list[int] = UNSET_LIST,
         push_interval_ms: int = 0,
         telemetry_max_bytes: int = 0,
         delta_temporality: bool = False,
-        requested_metrics: list[str] = UNSET,
+        requested_metrics: list[str] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.client_instance_id = client_instance_id
         self.subscription_id = subscription_id
-        self.accepted_compression_types = [] if accepted_compression_types is UNSET else accepted_compression_types
+        self.accepted_compression_types = [] if accepted_compression_types is UNSET_LIST else accepted_compression_types
         self.push_interval_ms = push_interval_ms
         self.telemetry_max_bytes = telemetry_max_bytes
         self.delta_temporality = delta_temporality
-        self.requested_metrics = [] if requested_metrics is UNSET else requested_metrics
+        self.requested_metrics = [] if requested_metrics is UNSET_LIST else requested_metrics
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -115,7 +114,7 @@ class GetTelemetrySubscriptionsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code, self.client_instance_id, self.subscription_id = unpack_ihui(buf, pos)
             pos += 26
@@ -140,7 +139,8 @@ class GetTelemetrySubscriptionsResponse(WireMessage):
                 raise bad_length("requested_metrics", n)
             requested_metrics: list[str] = []
             self.requested_metrics = requested_metrics
-            for _ in range(n):
+            requested_metrics_count = n
+            for _ in range(requested_metrics_count):
                 n = buf[pos] - 1
                 pos += 1
                 if n > 126:

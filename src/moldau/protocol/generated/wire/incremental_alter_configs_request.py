@@ -2,35 +2,34 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class AlterableConfig(Message):
@@ -62,11 +61,11 @@ class AlterConfigsResource(Message):
         self,
         resource_type: int = 0,
         resource_name: str = "",
-        configs: list[AlterableConfig] = UNSET,
+        configs: list[AlterableConfig] = UNSET_LIST,
     ) -> None:
         self.resource_type = resource_type
         self.resource_name = resource_name
-        self.configs = [] if configs is UNSET else configs
+        self.configs = [] if configs is UNSET_LIST else configs
 
 
 class IncrementalAlterConfigsRequest(WireMessage):
@@ -83,10 +82,10 @@ class IncrementalAlterConfigsRequest(WireMessage):
 
     def __init__(
         self,
-        resources: list[AlterConfigsResource] = UNSET,
+        resources: list[AlterConfigsResource] = UNSET_LIST,
         validate_only: bool = False,
     ) -> None:
-        self.resources = [] if resources is UNSET else resources
+        self.resources = [] if resources is UNSET_LIST else resources
         self.validate_only = validate_only
 
     def write(self, w: Writer, version: int) -> None:
@@ -169,7 +168,7 @@ class IncrementalAlterConfigsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -183,8 +182,9 @@ class IncrementalAlterConfigsRequest(WireMessage):
                 raise bad_length("resources", n)
             resources: list[AlterConfigsResource] = []
             self.resources = resources
-            for _ in range(n):
-                alter_configs_resource = new(AlterConfigsResource)
+            resources_count = n
+            for _ in range(resources_count):
+                alter_configs_resource = AlterConfigsResource.__new__(AlterConfigsResource)
                 resources.append(alter_configs_resource)
                 (alter_configs_resource.resource_type,) = unpack_b(buf, pos)
                 pos += 1
@@ -212,8 +212,9 @@ class IncrementalAlterConfigsRequest(WireMessage):
                     raise bad_length("configs", n)
                 configs: list[AlterableConfig] = []
                 alter_configs_resource.configs = configs
-                for _ in range(n):
-                    alterable_config = new(AlterableConfig)
+                configs_count = n
+                for _ in range(configs_count):
+                    alterable_config = AlterableConfig.__new__(AlterableConfig)
                     configs.append(alterable_config)
                     if flexible:
                         n = buf[pos] - 1

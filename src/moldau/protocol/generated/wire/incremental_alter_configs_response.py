@@ -2,33 +2,32 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class AlterConfigsResourceResponse(Message):
@@ -67,10 +66,10 @@ class IncrementalAlterConfigsResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        responses: list[AlterConfigsResourceResponse] = UNSET,
+        responses: list[AlterConfigsResourceResponse] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.responses = [] if responses is UNSET else responses
+        self.responses = [] if responses is UNSET_LIST else responses
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
@@ -131,7 +130,7 @@ class IncrementalAlterConfigsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.throttle_time_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -147,8 +146,9 @@ class IncrementalAlterConfigsResponse(WireMessage):
                 raise bad_length("responses", n)
             responses: list[AlterConfigsResourceResponse] = []
             self.responses = responses
-            for _ in range(n):
-                alter_configs_resource_response = new(AlterConfigsResourceResponse)
+            responses_count = n
+            for _ in range(responses_count):
+                alter_configs_resource_response = AlterConfigsResourceResponse.__new__(AlterConfigsResourceResponse)
                 responses.append(alter_configs_resource_response)
                 (alter_configs_resource_response.error_code,) = unpack_h(buf, pos)
                 pos += 2

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -13,21 +13,20 @@ from moldau.protocol.wire import (
     Writer,
     bad_length,
     long_string_length,
-    new,
     not_in_version,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iqh = Struct(">iqh").pack
-unpack_iqh = Struct(">iqh").unpack_from
-pack_iqhzz = Struct(">iqh??").pack
-unpack_iqhzz = Struct(">iqh??").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iqh: Final = Struct(">iqh").pack
+unpack_iqh: Final = Struct(">iqh").unpack_from
+pack_iqhzz: Final = Struct(">iqh??").pack
+unpack_iqhzz: Final = Struct(">iqh??").unpack_from
 
 
 class InitProducerIdRequest(WireMessage):
@@ -119,7 +118,7 @@ class InitProducerIdRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -11,16 +11,15 @@ from moldau.protocol.wire import (
     UNWRITABLE,
     WireMessage,
     Writer,
-    new,
     not_in_version,
     skip_tags,
     unsupported_version,
 )
 
-pack_ihqh = Struct(">ihqh").pack
-unpack_ihqh = Struct(">ihqh").unpack_from
-pack_ihqhqh = Struct(">ihqhqh").pack
-unpack_ihqhqh = Struct(">ihqhqh").unpack_from
+pack_ihqh: Final = Struct(">ihqh").pack
+unpack_ihqh: Final = Struct(">ihqh").unpack_from
+pack_ihqhqh: Final = Struct(">ihqhqh").pack
+unpack_ihqhqh: Final = Struct(">ihqhqh").unpack_from
 
 
 class InitProducerIdResponse(WireMessage):
@@ -84,7 +83,7 @@ class InitProducerIdResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_6:
                 self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch, self.ongoing_txn_producer_id, self.ongoing_txn_producer_epoch = unpack_ihqhqh(buf, pos)

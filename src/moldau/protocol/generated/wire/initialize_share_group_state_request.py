@@ -2,33 +2,32 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_iiq = Struct(">iiq").pack
-unpack_iiq = Struct(">iiq").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_iiq: Final = Struct(">iiq").pack
+unpack_iiq: Final = Struct(">iiq").unpack_from
 
 
 class PartitionData(Message):
@@ -58,10 +57,10 @@ class InitializeStateData(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[PartitionData] = UNSET,
+        partitions: list[PartitionData] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class InitializeShareGroupStateRequest(WireMessage):
@@ -79,10 +78,10 @@ class InitializeShareGroupStateRequest(WireMessage):
     def __init__(
         self,
         group_id: str = "",
-        topics: list[InitializeStateData] = UNSET,
+        topics: list[InitializeStateData] = UNSET_LIST,
     ) -> None:
         self.group_id = group_id
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -123,7 +122,7 @@ class InitializeShareGroupStateRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -141,8 +140,9 @@ class InitializeShareGroupStateRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[InitializeStateData] = []
             self.topics = topics
-            for _ in range(n):
-                initialize_state_data = new(InitializeStateData)
+            topics_count = n
+            for _ in range(topics_count):
+                initialize_state_data = InitializeStateData.__new__(InitializeStateData)
                 topics.append(initialize_state_data)
                 (initialize_state_data.topic_id,) = unpack_u(buf, pos)
                 pos += 16
@@ -154,8 +154,9 @@ class InitializeShareGroupStateRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionData] = []
                 initialize_state_data.partitions = partitions
-                for _ in range(n):
-                    partition_data = new(PartitionData)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_data = PartitionData.__new__(PartitionData)
                     partitions.append(partition_data)
                     partition_data.partition, partition_data.state_epoch, partition_data.start_offset = unpack_iiq(buf, pos)
                     pos += 16

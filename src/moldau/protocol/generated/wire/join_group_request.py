@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,12 +23,12 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ii = Struct(">ii").pack
-unpack_ii = Struct(">ii").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ii: Final = Struct(">ii").pack
+unpack_ii: Final = Struct(">ii").unpack_from
 
 
 class JoinGroupRequestProtocol(Message):
@@ -73,7 +72,7 @@ class JoinGroupRequest(WireMessage):
         member_id: str = "",
         group_instance_id: str | None = None,
         protocol_type: str = "",
-        protocols: list[JoinGroupRequestProtocol] = UNSET,
+        protocols: list[JoinGroupRequestProtocol] = UNSET_LIST,
         reason: str | None = None,
     ) -> None:
         self.group_id = group_id
@@ -82,7 +81,7 @@ class JoinGroupRequest(WireMessage):
         self.member_id = member_id
         self.group_instance_id = group_instance_id
         self.protocol_type = protocol_type
-        self.protocols = [] if protocols is UNSET else protocols
+        self.protocols = [] if protocols is UNSET_LIST else protocols
         self.reason = reason
 
     def write(self, w: Writer, version: int) -> None:
@@ -205,7 +204,7 @@ class JoinGroupRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -280,8 +279,9 @@ class JoinGroupRequest(WireMessage):
                 raise bad_length("protocols", n)
             protocols: list[JoinGroupRequestProtocol] = []
             self.protocols = protocols
-            for _ in range(n):
-                join_group_request_protocol = new(JoinGroupRequestProtocol)
+            protocols_count = n
+            for _ in range(protocols_count):
+                join_group_request_protocol = JoinGroupRequestProtocol.__new__(JoinGroupRequestProtocol)
                 protocols.append(join_group_request_protocol)
                 if flexible:
                     n = buf[pos] - 1

@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     null_not_allowed,
     put_length,
@@ -25,16 +24,16 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_hi = Struct(">hi").pack
-unpack_hi = Struct(">hi").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ihi = Struct(">ihi").pack
-unpack_ihi = Struct(">ihi").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_hi: Final = Struct(">hi").pack
+unpack_hi: Final = Struct(">hi").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ihi: Final = Struct(">ihi").pack
+unpack_ihi: Final = Struct(">ihi").unpack_from
 
 
 class JoinGroupResponseMember(Message):
@@ -84,7 +83,7 @@ class JoinGroupResponse(WireMessage):
         leader: str = "",
         skip_assignment: bool = False,
         member_id: str = "",
-        members: list[JoinGroupResponseMember] = UNSET,
+        members: list[JoinGroupResponseMember] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
@@ -94,7 +93,7 @@ class JoinGroupResponse(WireMessage):
         self.leader = leader
         self.skip_assignment = skip_assignment
         self.member_id = member_id
-        self.members = [] if members is UNSET else members
+        self.members = [] if members is UNSET_LIST else members
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 9:
@@ -225,7 +224,7 @@ class JoinGroupResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_2:
                 self.throttle_time_ms, self.error_code, self.generation_id = unpack_ihi(buf, pos)
@@ -306,8 +305,9 @@ class JoinGroupResponse(WireMessage):
                 raise bad_length("members", n)
             members: list[JoinGroupResponseMember] = []
             self.members = members
-            for _ in range(n):
-                join_group_response_member = new(JoinGroupResponseMember)
+            members_count = n
+            for _ in range(members_count):
+                join_group_response_member = JoinGroupResponseMember.__new__(JoinGroupResponseMember)
                 members.append(join_group_response_member)
                 if flexible:
                     n = buf[pos] - 1

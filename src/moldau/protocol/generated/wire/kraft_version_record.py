@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -11,13 +11,12 @@ from moldau.protocol.wire import (
     UNWRITABLE,
     WireMessage,
     Writer,
-    new,
     skip_tags,
     unsupported_version,
 )
 
-pack_hh = Struct(">hh").pack
-unpack_hh = Struct(">hh").unpack_from
+pack_hh: Final = Struct(">hh").pack
+unpack_hh: Final = Struct(">hh").unpack_from
 
 
 class KRaftVersionRecord(WireMessage):
@@ -57,7 +56,7 @@ class KRaftVersionRecord(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.version, self.kraft_version = unpack_hh(buf, pos)
             pos += 4

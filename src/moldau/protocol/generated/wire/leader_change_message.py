@@ -2,34 +2,33 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
-    new,
     not_in_version,
     put_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_hi = Struct(">hi").pack
-unpack_hi = Struct(">hi").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iu = Struct(">i16s").pack
-unpack_iu = Struct(">i16s").unpack_from
+pack_hi: Final = Struct(">hi").pack
+unpack_hi: Final = Struct(">hi").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iu: Final = Struct(">i16s").pack
+unpack_iu: Final = Struct(">i16s").unpack_from
 
 
 class Voter(Message):
@@ -65,13 +64,13 @@ class LeaderChangeMessage(WireMessage):
         self,
         version: int = 0,
         leader_id: int = 0,
-        voters: list[Voter] = UNSET,
-        granting_voters: list[Voter] = UNSET,
+        voters: list[Voter] = UNSET_LIST,
+        granting_voters: list[Voter] = UNSET_LIST,
     ) -> None:
         self.version = version
         self.leader_id = leader_id
-        self.voters = [] if voters is UNSET else voters
-        self.granting_voters = [] if granting_voters is UNSET else granting_voters
+        self.voters = [] if voters is UNSET_LIST else voters
+        self.granting_voters = [] if granting_voters is UNSET_LIST else granting_voters
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
@@ -118,7 +117,7 @@ class LeaderChangeMessage(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.version, self.leader_id = unpack_hi(buf, pos)
             pos += 6
@@ -130,8 +129,9 @@ class LeaderChangeMessage(WireMessage):
                 raise bad_length("voters", n)
             voters: list[Voter] = []
             self.voters = voters
-            for _ in range(n):
-                voter = new(Voter)
+            voters_count = n
+            for _ in range(voters_count):
+                voter = Voter.__new__(Voter)
                 voters.append(voter)
                 if since_1:
                     voter.voter_id, voter.voter_directory_id = unpack_iu(buf, pos)
@@ -152,8 +152,9 @@ class LeaderChangeMessage(WireMessage):
                 raise bad_length("granting_voters", n)
             granting_voters: list[Voter] = []
             self.granting_voters = granting_voters
-            for _ in range(n):
-                voter_2 = new(Voter)
+            granting_voters_count = n
+            for _ in range(granting_voters_count):
+                voter_2 = Voter.__new__(Voter)
                 granting_voters.append(voter_2)
                 if since_1:
                     voter_2.voter_id, voter_2.voter_directory_id = unpack_iu(buf, pos)

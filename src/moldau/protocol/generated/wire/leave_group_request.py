@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,10 +23,10 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class MemberIdentity(Message):
@@ -65,11 +64,11 @@ class LeaveGroupRequest(WireMessage):
         self,
         group_id: str = "",
         member_id: str = "",
-        members: list[MemberIdentity] = UNSET,
+        members: list[MemberIdentity] = UNSET_LIST,
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
-        self.members = [] if members is UNSET else members
+        self.members = [] if members is UNSET_LIST else members
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 5:
@@ -166,7 +165,7 @@ class LeaveGroupRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -202,8 +201,9 @@ class LeaveGroupRequest(WireMessage):
                     raise bad_length("members", n)
                 members: list[MemberIdentity] = []
                 self.members = members
-                for _ in range(n):
-                    member_identity = new(MemberIdentity)
+                members_count = n
+                for _ in range(members_count):
+                    member_identity = MemberIdentity.__new__(MemberIdentity)
                     members.append(member_identity)
                     if flexible:
                         n = buf[pos] - 1

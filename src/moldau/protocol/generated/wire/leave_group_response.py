@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,12 +23,12 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class MemberResponse(Message):
@@ -67,11 +66,11 @@ class LeaveGroupResponse(WireMessage):
         self,
         throttle_time_ms: int = 0,
         error_code: int = 0,
-        members: list[MemberResponse] = UNSET,
+        members: list[MemberResponse] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
-        self.members = [] if members is UNSET else members
+        self.members = [] if members is UNSET_LIST else members
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 5:
@@ -142,7 +141,7 @@ class LeaveGroupResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_1:
                 self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
@@ -164,8 +163,9 @@ class LeaveGroupResponse(WireMessage):
                     raise bad_length("members", n)
                 members: list[MemberResponse] = []
                 self.members = members
-                for _ in range(n):
-                    member_response = new(MemberResponse)
+                members_count = n
+                for _ in range(members_count):
+                    member_response = MemberResponse.__new__(MemberResponse)
                     members.append(member_response)
                     if flexible:
                         n = buf[pos] - 1

@@ -2,31 +2,30 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class ConfigResource(Message):
@@ -61,11 +60,11 @@ class ListConfigResourcesResponse(WireMessage):
         self,
         throttle_time_ms: int = 0,
         error_code: int = 0,
-        config_resources: list[ConfigResource] = UNSET,
+        config_resources: list[ConfigResource] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
-        self.config_resources = [] if config_resources is UNSET else config_resources
+        self.config_resources = [] if config_resources is UNSET_LIST else config_resources
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
@@ -102,7 +101,7 @@ class ListConfigResourcesResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
             pos += 6
@@ -114,8 +113,9 @@ class ListConfigResourcesResponse(WireMessage):
                 raise bad_length("config_resources", n)
             config_resources: list[ConfigResource] = []
             self.config_resources = config_resources
-            for _ in range(n):
-                config_resource = new(ConfigResource)
+            config_resources_count = n
+            for _ in range(config_resources_count):
+                config_resource = ConfigResource.__new__(ConfigResource)
                 config_resources.append(config_resource)
                 n = buf[pos] - 1
                 pos += 1

@@ -2,33 +2,32 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class ListedGroup(Message):
@@ -69,11 +68,11 @@ class ListGroupsResponse(WireMessage):
         self,
         throttle_time_ms: int = 0,
         error_code: int = 0,
-        groups: list[ListedGroup] = UNSET,
+        groups: list[ListedGroup] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
-        self.groups = [] if groups is UNSET else groups
+        self.groups = [] if groups is UNSET_LIST else groups
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 5:
@@ -151,7 +150,7 @@ class ListGroupsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_1:
                 self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
@@ -172,8 +171,9 @@ class ListGroupsResponse(WireMessage):
                 raise bad_length("groups", n)
             groups: list[ListedGroup] = []
             self.groups = groups
-            for _ in range(n):
-                listed_group = new(ListedGroup)
+            groups_count = n
+            for _ in range(groups_count):
+                listed_group = ListedGroup.__new__(ListedGroup)
                 groups.append(listed_group)
                 if flexible:
                     n = buf[pos] - 1

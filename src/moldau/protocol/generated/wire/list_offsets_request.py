@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,16 +23,16 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ib = Struct(">ib").pack
-unpack_ib = Struct(">ib").unpack_from
-pack_iiq = Struct(">iiq").pack
-unpack_iiq = Struct(">iiq").unpack_from
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ib: Final = Struct(">ib").pack
+unpack_ib: Final = Struct(">ib").unpack_from
+pack_iiq: Final = Struct(">iiq").pack
+unpack_iiq: Final = Struct(">iiq").unpack_from
+pack_iq: Final = Struct(">iq").pack
+unpack_iq: Final = Struct(">iq").unpack_from
 
 
 class ListOffsetsPartition(Message):
@@ -63,10 +62,10 @@ class ListOffsetsTopic(Message):
     def __init__(
         self,
         name: str = "",
-        partitions: list[ListOffsetsPartition] = UNSET,
+        partitions: list[ListOffsetsPartition] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class ListOffsetsRequest(WireMessage):
@@ -87,12 +86,12 @@ class ListOffsetsRequest(WireMessage):
         self,
         replica_id: int = 0,
         isolation_level: int = 0,
-        topics: list[ListOffsetsTopic] = UNSET,
+        topics: list[ListOffsetsTopic] = UNSET_LIST,
         timeout_ms: int = 0,
     ) -> None:
         self.replica_id = replica_id
         self.isolation_level = isolation_level
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
         self.timeout_ms = timeout_ms
 
     def write(self, w: Writer, version: int) -> None:
@@ -164,7 +163,7 @@ class ListOffsetsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_2:
                 self.replica_id, self.isolation_level = unpack_ib(buf, pos)
@@ -185,8 +184,9 @@ class ListOffsetsRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[ListOffsetsTopic] = []
             self.topics = topics
-            for _ in range(n):
-                list_offsets_topic = new(ListOffsetsTopic)
+            topics_count = n
+            for _ in range(topics_count):
+                list_offsets_topic = ListOffsetsTopic.__new__(ListOffsetsTopic)
                 topics.append(list_offsets_topic)
                 if flexible:
                     n = buf[pos] - 1
@@ -212,8 +212,9 @@ class ListOffsetsRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[ListOffsetsPartition] = []
                 list_offsets_topic.partitions = partitions
-                for _ in range(n):
-                    list_offsets_partition = new(ListOffsetsPartition)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    list_offsets_partition = ListOffsetsPartition.__new__(ListOffsetsPartition)
                     partitions.append(list_offsets_partition)
                     if since_4:
                         list_offsets_partition.partition_index, list_offsets_partition.current_leader_epoch, list_offsets_partition.timestamp = unpack_iiq(buf, pos)

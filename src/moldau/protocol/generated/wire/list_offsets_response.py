@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,14 +23,14 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ihqq = Struct(">ihqq").pack
-unpack_ihqq = Struct(">ihqq").unpack_from
-pack_ihqqi = Struct(">ihqqi").pack
-unpack_ihqqi = Struct(">ihqqi").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ihqq: Final = Struct(">ihqq").pack
+unpack_ihqq: Final = Struct(">ihqq").unpack_from
+pack_ihqqi: Final = Struct(">ihqqi").pack
+unpack_ihqqi: Final = Struct(">ihqqi").unpack_from
 
 
 class ListOffsetsPartitionResponse(Message):
@@ -67,10 +66,10 @@ class ListOffsetsTopicResponse(Message):
     def __init__(
         self,
         name: str = "",
-        partitions: list[ListOffsetsPartitionResponse] = UNSET,
+        partitions: list[ListOffsetsPartitionResponse] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class ListOffsetsResponse(WireMessage):
@@ -88,10 +87,10 @@ class ListOffsetsResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        topics: list[ListOffsetsTopicResponse] = UNSET,
+        topics: list[ListOffsetsTopicResponse] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 11:
@@ -156,7 +155,7 @@ class ListOffsetsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_2:
                 (self.throttle_time_ms,) = unpack_i(buf, pos)
@@ -175,8 +174,9 @@ class ListOffsetsResponse(WireMessage):
                 raise bad_length("topics", n)
             topics: list[ListOffsetsTopicResponse] = []
             self.topics = topics
-            for _ in range(n):
-                list_offsets_topic_response = new(ListOffsetsTopicResponse)
+            topics_count = n
+            for _ in range(topics_count):
+                list_offsets_topic_response = ListOffsetsTopicResponse.__new__(ListOffsetsTopicResponse)
                 topics.append(list_offsets_topic_response)
                 if flexible:
                     n = buf[pos] - 1
@@ -202,8 +202,9 @@ class ListOffsetsResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[ListOffsetsPartitionResponse] = []
                 list_offsets_topic_response.partitions = partitions
-                for _ in range(n):
-                    list_offsets_partition_response = new(ListOffsetsPartitionResponse)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    list_offsets_partition_response = ListOffsetsPartitionResponse.__new__(ListOffsetsPartitionResponse)
                     partitions.append(list_offsets_partition_response)
                     if since_4:
                         list_offsets_partition_response.partition_index, list_offsets_partition_response.error_code, list_offsets_partition_response.timestamp, list_offsets_partition_response.offset, list_offsets_partition_response.leader_epoch = unpack_ihqqi(buf, pos)

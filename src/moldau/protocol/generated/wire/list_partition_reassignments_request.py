@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -28,8 +27,8 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class ListPartitionReassignmentsTopics(Message):
@@ -41,10 +40,10 @@ class ListPartitionReassignmentsTopics(Message):
     def __init__(
         self,
         name: str = "",
-        partition_indexes: list[int] = UNSET,
+        partition_indexes: list[int] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partition_indexes = [] if partition_indexes is UNSET else partition_indexes
+        self.partition_indexes = [] if partition_indexes is UNSET_LIST else partition_indexes
 
 
 class ListPartitionReassignmentsRequest(WireMessage):
@@ -110,7 +109,7 @@ class ListPartitionReassignmentsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.timeout_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -125,8 +124,9 @@ class ListPartitionReassignmentsRequest(WireMessage):
             else:
                 topics: list[ListPartitionReassignmentsTopics] = []
                 self.topics = topics
-                for _ in range(n):
-                    list_partition_reassignments_topics = new(ListPartitionReassignmentsTopics)
+                topics_count = n
+                for _ in range(topics_count):
+                    list_partition_reassignments_topics = ListPartitionReassignmentsTopics.__new__(ListPartitionReassignmentsTopics)
                     topics.append(list_partition_reassignments_topics)
                     n = buf[pos] - 1
                     pos += 1

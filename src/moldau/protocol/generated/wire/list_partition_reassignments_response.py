@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -28,10 +27,10 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class OngoingPartitionReassignment(Message):
@@ -45,14 +44,14 @@ class OngoingPartitionReassignment(Message):
     def __init__(
         self,
         partition_index: int = 0,
-        replicas: list[int] = UNSET,
-        adding_replicas: list[int] = UNSET,
-        removing_replicas: list[int] = UNSET,
+        replicas: list[int] = UNSET_LIST,
+        adding_replicas: list[int] = UNSET_LIST,
+        removing_replicas: list[int] = UNSET_LIST,
     ) -> None:
         self.partition_index = partition_index
-        self.replicas = [] if replicas is UNSET else replicas
-        self.adding_replicas = [] if adding_replicas is UNSET else adding_replicas
-        self.removing_replicas = [] if removing_replicas is UNSET else removing_replicas
+        self.replicas = [] if replicas is UNSET_LIST else replicas
+        self.adding_replicas = [] if adding_replicas is UNSET_LIST else adding_replicas
+        self.removing_replicas = [] if removing_replicas is UNSET_LIST else removing_replicas
 
 
 class OngoingTopicReassignment(Message):
@@ -64,10 +63,10 @@ class OngoingTopicReassignment(Message):
     def __init__(
         self,
         name: str = "",
-        partitions: list[OngoingPartitionReassignment] = UNSET,
+        partitions: list[OngoingPartitionReassignment] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class ListPartitionReassignmentsResponse(WireMessage):
@@ -89,12 +88,12 @@ class ListPartitionReassignmentsResponse(WireMessage):
         throttle_time_ms: int = 0,
         error_code: int = 0,
         error_message: str | None = "",
-        topics: list[OngoingTopicReassignment] = UNSET,
+        topics: list[OngoingTopicReassignment] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.error_message = error_message
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -172,7 +171,7 @@ class ListPartitionReassignmentsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
             pos += 6
@@ -195,8 +194,9 @@ class ListPartitionReassignmentsResponse(WireMessage):
                 raise bad_length("topics", n)
             topics: list[OngoingTopicReassignment] = []
             self.topics = topics
-            for _ in range(n):
-                ongoing_topic_reassignment = new(OngoingTopicReassignment)
+            topics_count = n
+            for _ in range(topics_count):
+                ongoing_topic_reassignment = OngoingTopicReassignment.__new__(OngoingTopicReassignment)
                 topics.append(ongoing_topic_reassignment)
                 n = buf[pos] - 1
                 pos += 1
@@ -214,8 +214,9 @@ class ListPartitionReassignmentsResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[OngoingPartitionReassignment] = []
                 ongoing_topic_reassignment.partitions = partitions
-                for _ in range(n):
-                    ongoing_partition_reassignment = new(OngoingPartitionReassignment)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    ongoing_partition_reassignment = OngoingPartitionReassignment.__new__(OngoingPartitionReassignment)
                     partitions.append(ongoing_partition_reassignment)
                     (ongoing_partition_reassignment.partition_index,) = unpack_i(buf, pos)
                     pos += 4

@@ -2,20 +2,19 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     numbers_at,
     pack_numbers,
@@ -25,8 +24,8 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_q = Struct(">q").pack
-unpack_q = Struct(">q").unpack_from
+pack_q: Final = Struct(">q").pack
+unpack_q: Final = Struct(">q").unpack_from
 
 
 class ListTransactionsRequest(WireMessage):
@@ -45,13 +44,13 @@ class ListTransactionsRequest(WireMessage):
 
     def __init__(
         self,
-        state_filters: list[str] = UNSET,
-        producer_id_filters: list[int] = UNSET,
+        state_filters: list[str] = UNSET_LIST,
+        producer_id_filters: list[int] = UNSET_LIST,
         duration_filter: int = -1,
         transactional_id_pattern: str | None = None,
     ) -> None:
-        self.state_filters = [] if state_filters is UNSET else state_filters
-        self.producer_id_filters = [] if producer_id_filters is UNSET else producer_id_filters
+        self.state_filters = [] if state_filters is UNSET_LIST else state_filters
+        self.producer_id_filters = [] if producer_id_filters is UNSET_LIST else producer_id_filters
         self.duration_filter = duration_filter
         self.transactional_id_pattern = transactional_id_pattern
 
@@ -113,7 +112,7 @@ class ListTransactionsRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -123,7 +122,8 @@ class ListTransactionsRequest(WireMessage):
                 raise bad_length("state_filters", n)
             state_filters: list[str] = []
             self.state_filters = state_filters
-            for _ in range(n):
+            state_filters_count = n
+            for _ in range(state_filters_count):
                 n = buf[pos] - 1
                 pos += 1
                 if n > 126:

@@ -2,31 +2,30 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
-pack_q = Struct(">q").pack
-unpack_q = Struct(">q").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
+pack_q: Final = Struct(">q").pack
+unpack_q: Final = Struct(">q").unpack_from
 
 
 class TransactionState(Message):
@@ -65,13 +64,13 @@ class ListTransactionsResponse(WireMessage):
         self,
         throttle_time_ms: int = 0,
         error_code: int = 0,
-        unknown_state_filters: list[str] = UNSET,
-        transaction_states: list[TransactionState] = UNSET,
+        unknown_state_filters: list[str] = UNSET_LIST,
+        transaction_states: list[TransactionState] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
-        self.unknown_state_filters = [] if unknown_state_filters is UNSET else unknown_state_filters
-        self.transaction_states = [] if transaction_states is UNSET else transaction_states
+        self.unknown_state_filters = [] if unknown_state_filters is UNSET_LIST else unknown_state_filters
+        self.transaction_states = [] if transaction_states is UNSET_LIST else transaction_states
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
@@ -125,7 +124,7 @@ class ListTransactionsResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
             pos += 6
@@ -137,7 +136,8 @@ class ListTransactionsResponse(WireMessage):
                 raise bad_length("unknown_state_filters", n)
             unknown_state_filters: list[str] = []
             self.unknown_state_filters = unknown_state_filters
-            for _ in range(n):
+            unknown_state_filters_count = n
+            for _ in range(unknown_state_filters_count):
                 n = buf[pos] - 1
                 pos += 1
                 if n > 126:
@@ -154,8 +154,9 @@ class ListTransactionsResponse(WireMessage):
                 raise bad_length("transaction_states", n)
             transaction_states: list[TransactionState] = []
             self.transaction_states = transaction_states
-            for _ in range(n):
-                transaction_state = new(TransactionState)
+            transaction_states_count = n
+            for _ in range(transaction_states_count):
+                transaction_state = TransactionState.__new__(TransactionState)
                 transaction_states.append(transaction_state)
                 n = buf[pos] - 1
                 pos += 1

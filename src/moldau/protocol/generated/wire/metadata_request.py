@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     null_not_allowed,
     put_length,
@@ -25,20 +24,20 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_zz = Struct(">??").pack
-unpack_zz = Struct(">??").unpack_from
-pack_zzz = Struct(">???").pack
-unpack_zzz = Struct(">???").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
+pack_zz: Final = Struct(">??").pack
+unpack_zz: Final = Struct(">??").unpack_from
+pack_zzz: Final = Struct(">???").pack
+unpack_zzz: Final = Struct(">???").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class MetadataRequestTopic(Message):
@@ -72,12 +71,12 @@ class MetadataRequest(WireMessage):
 
     def __init__(
         self,
-        topics: list[MetadataRequestTopic] | None = UNSET,
+        topics: list[MetadataRequestTopic] | None = UNSET_LIST,
         allow_auto_topic_creation: bool = True,
         include_cluster_authorized_operations: bool = False,
         include_topic_authorized_operations: bool = False,
     ) -> None:
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
         self.allow_auto_topic_creation = allow_auto_topic_creation
         self.include_cluster_authorized_operations = include_cluster_authorized_operations
         self.include_topic_authorized_operations = include_topic_authorized_operations
@@ -166,7 +165,7 @@ class MetadataRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -185,8 +184,9 @@ class MetadataRequest(WireMessage):
             else:
                 topics: list[MetadataRequestTopic] = []
                 self.topics = topics
-                for _ in range(n):
-                    metadata_request_topic = new(MetadataRequestTopic)
+                topics_count = n
+                for _ in range(topics_count):
+                    metadata_request_topic = MetadataRequestTopic.__new__(MetadataRequestTopic)
                     topics.append(metadata_request_topic)
                     if since_10:
                         (metadata_request_topic.topic_id,) = unpack_u(buf, pos)

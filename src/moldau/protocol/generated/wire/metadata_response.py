@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     null_not_allowed,
     numbers_at,
@@ -30,20 +29,20 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_uz = Struct(">16s?").pack
-unpack_uz = Struct(">16s?").unpack_from
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_hii = Struct(">hii").pack
-unpack_hii = Struct(">hii").unpack_from
-pack_hiii = Struct(">hiii").pack
-unpack_hiii = Struct(">hiii").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_uz: Final = Struct(">16s?").pack
+unpack_uz: Final = Struct(">16s?").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_hii: Final = Struct(">hii").pack
+unpack_hii: Final = Struct(">hii").unpack_from
+pack_hiii: Final = Struct(">hiii").pack
+unpack_hiii: Final = Struct(">hiii").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class MetadataResponseBroker(Message):
@@ -84,17 +83,17 @@ class MetadataResponsePartition(Message):
         partition_index: int = 0,
         leader_id: int = 0,
         leader_epoch: int = -1,
-        replica_nodes: list[int] = UNSET,
-        isr_nodes: list[int] = UNSET,
-        offline_replicas: list[int] = UNSET,
+        replica_nodes: list[int] = UNSET_LIST,
+        isr_nodes: list[int] = UNSET_LIST,
+        offline_replicas: list[int] = UNSET_LIST,
     ) -> None:
         self.error_code = error_code
         self.partition_index = partition_index
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
-        self.replica_nodes = [] if replica_nodes is UNSET else replica_nodes
-        self.isr_nodes = [] if isr_nodes is UNSET else isr_nodes
-        self.offline_replicas = [] if offline_replicas is UNSET else offline_replicas
+        self.replica_nodes = [] if replica_nodes is UNSET_LIST else replica_nodes
+        self.isr_nodes = [] if isr_nodes is UNSET_LIST else isr_nodes
+        self.offline_replicas = [] if offline_replicas is UNSET_LIST else offline_replicas
 
 
 class MetadataResponseTopic(Message):
@@ -113,14 +112,14 @@ class MetadataResponseTopic(Message):
         name: str | None = "",
         topic_id: bytes = ZERO_UUID,
         is_internal: bool = False,
-        partitions: list[MetadataResponsePartition] = UNSET,
+        partitions: list[MetadataResponsePartition] = UNSET_LIST,
         topic_authorized_operations: int = -2147483648,
     ) -> None:
         self.error_code = error_code
         self.name = name
         self.topic_id = topic_id
         self.is_internal = is_internal
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
         self.topic_authorized_operations = topic_authorized_operations
 
 
@@ -144,18 +143,18 @@ class MetadataResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        brokers: list[MetadataResponseBroker] = UNSET,
+        brokers: list[MetadataResponseBroker] = UNSET_LIST,
         cluster_id: str | None = None,
         controller_id: int = -1,
-        topics: list[MetadataResponseTopic] = UNSET,
+        topics: list[MetadataResponseTopic] = UNSET_LIST,
         cluster_authorized_operations: int = -2147483648,
         error_code: int = 0,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.brokers = [] if brokers is UNSET else brokers
+        self.brokers = [] if brokers is UNSET_LIST else brokers
         self.cluster_id = cluster_id
         self.controller_id = controller_id
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
         self.cluster_authorized_operations = cluster_authorized_operations
         self.error_code = error_code
 
@@ -354,7 +353,7 @@ class MetadataResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_3:
                 (self.throttle_time_ms,) = unpack_i(buf, pos)
@@ -373,8 +372,9 @@ class MetadataResponse(WireMessage):
                 raise bad_length("brokers", n)
             brokers: list[MetadataResponseBroker] = []
             self.brokers = brokers
-            for _ in range(n):
-                metadata_response_broker = new(MetadataResponseBroker)
+            brokers_count = n
+            for _ in range(brokers_count):
+                metadata_response_broker = MetadataResponseBroker.__new__(MetadataResponseBroker)
                 brokers.append(metadata_response_broker)
                 (metadata_response_broker.node_id,) = unpack_i(buf, pos)
                 pos += 4
@@ -450,8 +450,9 @@ class MetadataResponse(WireMessage):
                 raise bad_length("topics", n)
             topics: list[MetadataResponseTopic] = []
             self.topics = topics
-            for _ in range(n):
-                metadata_response_topic = new(MetadataResponseTopic)
+            topics_count = n
+            for _ in range(topics_count):
+                metadata_response_topic = MetadataResponseTopic.__new__(MetadataResponseTopic)
                 topics.append(metadata_response_topic)
                 (metadata_response_topic.error_code,) = unpack_h(buf, pos)
                 pos += 2
@@ -494,8 +495,9 @@ class MetadataResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[MetadataResponsePartition] = []
                 metadata_response_topic.partitions = partitions
-                for _ in range(n):
-                    metadata_response_partition = new(MetadataResponsePartition)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    metadata_response_partition = MetadataResponsePartition.__new__(MetadataResponsePartition)
                     partitions.append(metadata_response_partition)
                     if since_7:
                         metadata_response_partition.error_code, metadata_response_partition.partition_index, metadata_response_partition.leader_id, metadata_response_partition.leader_epoch = unpack_hiii(buf, pos)

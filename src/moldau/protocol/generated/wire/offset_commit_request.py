@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,20 +23,20 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
-pack_iqi = Struct(">iqi").pack
-unpack_iqi = Struct(">iqi").unpack_from
-pack_q = Struct(">q").pack
-unpack_q = Struct(">q").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iq: Final = Struct(">iq").pack
+unpack_iq: Final = Struct(">iq").unpack_from
+pack_iqi: Final = Struct(">iqi").pack
+unpack_iqi: Final = Struct(">iqi").unpack_from
+pack_q: Final = Struct(">q").pack
+unpack_q: Final = Struct(">q").unpack_from
 
 
 class OffsetCommitRequestPartition(Message):
@@ -72,11 +71,11 @@ class OffsetCommitRequestTopic(Message):
         self,
         name: str = "",
         topic_id: bytes = ZERO_UUID,
-        partitions: list[OffsetCommitRequestPartition] = UNSET,
+        partitions: list[OffsetCommitRequestPartition] = UNSET_LIST,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class OffsetCommitRequest(WireMessage):
@@ -102,14 +101,14 @@ class OffsetCommitRequest(WireMessage):
         member_id: str = "",
         group_instance_id: str | None = None,
         retention_time_ms: int = -1,
-        topics: list[OffsetCommitRequestTopic] = UNSET,
+        topics: list[OffsetCommitRequestTopic] = UNSET_LIST,
     ) -> None:
         self.group_id = group_id
         self.generation_id_or_member_epoch = generation_id_or_member_epoch
         self.member_id = member_id
         self.group_instance_id = group_instance_id
         self.retention_time_ms = retention_time_ms
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 2 <= version <= 10:
@@ -238,7 +237,7 @@ class OffsetCommitRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -301,8 +300,9 @@ class OffsetCommitRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[OffsetCommitRequestTopic] = []
             self.topics = topics
-            for _ in range(n):
-                offset_commit_request_topic = new(OffsetCommitRequestTopic)
+            topics_count = n
+            for _ in range(topics_count):
+                offset_commit_request_topic = OffsetCommitRequestTopic.__new__(OffsetCommitRequestTopic)
                 topics.append(offset_commit_request_topic)
                 if until_9:
                     if flexible:
@@ -336,8 +336,9 @@ class OffsetCommitRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[OffsetCommitRequestPartition] = []
                 offset_commit_request_topic.partitions = partitions
-                for _ in range(n):
-                    offset_commit_request_partition = new(OffsetCommitRequestPartition)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    offset_commit_request_partition = OffsetCommitRequestPartition.__new__(OffsetCommitRequestPartition)
                     partitions.append(offset_commit_request_partition)
                     if since_6:
                         offset_commit_request_partition.partition_index, offset_commit_request_partition.committed_offset, offset_commit_request_partition.committed_leader_epoch = unpack_iqi(buf, pos)

@@ -2,37 +2,36 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class OffsetCommitResponsePartition(Message):
@@ -61,11 +60,11 @@ class OffsetCommitResponseTopic(Message):
         self,
         name: str = "",
         topic_id: bytes = ZERO_UUID,
-        partitions: list[OffsetCommitResponsePartition] = UNSET,
+        partitions: list[OffsetCommitResponsePartition] = UNSET_LIST,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class OffsetCommitResponse(WireMessage):
@@ -83,10 +82,10 @@ class OffsetCommitResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        topics: list[OffsetCommitResponseTopic] = UNSET,
+        topics: list[OffsetCommitResponseTopic] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 2 <= version <= 10:
@@ -151,7 +150,7 @@ class OffsetCommitResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_3:
                 (self.throttle_time_ms,) = unpack_i(buf, pos)
@@ -170,8 +169,9 @@ class OffsetCommitResponse(WireMessage):
                 raise bad_length("topics", n)
             topics: list[OffsetCommitResponseTopic] = []
             self.topics = topics
-            for _ in range(n):
-                offset_commit_response_topic = new(OffsetCommitResponseTopic)
+            topics_count = n
+            for _ in range(topics_count):
+                offset_commit_response_topic = OffsetCommitResponseTopic.__new__(OffsetCommitResponseTopic)
                 topics.append(offset_commit_response_topic)
                 if until_9:
                     if flexible:
@@ -205,8 +205,9 @@ class OffsetCommitResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[OffsetCommitResponsePartition] = []
                 offset_commit_response_topic.partitions = partitions
-                for _ in range(n):
-                    offset_commit_response_partition = new(OffsetCommitResponsePartition)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    offset_commit_response_partition = OffsetCommitResponsePartition.__new__(OffsetCommitResponsePartition)
                     partitions.append(offset_commit_response_partition)
                     offset_commit_response_partition.partition_index, offset_commit_response_partition.error_code = unpack_ih(buf, pos)
                     pos += 6

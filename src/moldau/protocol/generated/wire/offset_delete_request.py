@@ -2,26 +2,25 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
-    new,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class OffsetDeleteRequestPartition(Message):
@@ -45,10 +44,10 @@ class OffsetDeleteRequestTopic(Message):
     def __init__(
         self,
         name: str = "",
-        partitions: list[OffsetDeleteRequestPartition] = UNSET,
+        partitions: list[OffsetDeleteRequestPartition] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class OffsetDeleteRequest(WireMessage):
@@ -66,10 +65,10 @@ class OffsetDeleteRequest(WireMessage):
     def __init__(
         self,
         group_id: str = "",
-        topics: list[OffsetDeleteRequestTopic] = UNSET,
+        topics: list[OffsetDeleteRequestTopic] = UNSET_LIST,
     ) -> None:
         self.group_id = group_id
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -101,7 +100,7 @@ class OffsetDeleteRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (n,) = unpack_h(buf, pos)
             pos += 2
@@ -115,8 +114,9 @@ class OffsetDeleteRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[OffsetDeleteRequestTopic] = []
             self.topics = topics
-            for _ in range(n):
-                offset_delete_request_topic = new(OffsetDeleteRequestTopic)
+            topics_count = n
+            for _ in range(topics_count):
+                offset_delete_request_topic = OffsetDeleteRequestTopic.__new__(OffsetDeleteRequestTopic)
                 topics.append(offset_delete_request_topic)
                 (n,) = unpack_h(buf, pos)
                 pos += 2
@@ -130,8 +130,9 @@ class OffsetDeleteRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[OffsetDeleteRequestPartition] = []
                 offset_delete_request_topic.partitions = partitions
-                for _ in range(n):
-                    offset_delete_request_partition = new(OffsetDeleteRequestPartition)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    offset_delete_request_partition = OffsetDeleteRequestPartition.__new__(OffsetDeleteRequestPartition)
                     partitions.append(offset_delete_request_partition)
                     (offset_delete_request_partition.partition_index,) = unpack_i(buf, pos)
                     pos += 4

@@ -2,30 +2,29 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
-    new,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_hi = Struct(">hi").pack
-unpack_hi = Struct(">hi").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_hi: Final = Struct(">hi").pack
+unpack_hi: Final = Struct(">hi").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class OffsetDeleteResponsePartition(Message):
@@ -52,10 +51,10 @@ class OffsetDeleteResponseTopic(Message):
     def __init__(
         self,
         name: str = "",
-        partitions: list[OffsetDeleteResponsePartition] = UNSET,
+        partitions: list[OffsetDeleteResponsePartition] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class OffsetDeleteResponse(WireMessage):
@@ -75,11 +74,11 @@ class OffsetDeleteResponse(WireMessage):
         self,
         error_code: int = 0,
         throttle_time_ms: int = 0,
-        topics: list[OffsetDeleteResponseTopic] = UNSET,
+        topics: list[OffsetDeleteResponseTopic] = UNSET_LIST,
     ) -> None:
         self.error_code = error_code
         self.throttle_time_ms = throttle_time_ms
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -108,7 +107,7 @@ class OffsetDeleteResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.error_code, self.throttle_time_ms = unpack_hi(buf, pos)
             pos += 6
@@ -118,8 +117,9 @@ class OffsetDeleteResponse(WireMessage):
                 raise bad_length("topics", n)
             topics: list[OffsetDeleteResponseTopic] = []
             self.topics = topics
-            for _ in range(n):
-                offset_delete_response_topic = new(OffsetDeleteResponseTopic)
+            topics_count = n
+            for _ in range(topics_count):
+                offset_delete_response_topic = OffsetDeleteResponseTopic.__new__(OffsetDeleteResponseTopic)
                 topics.append(offset_delete_response_topic)
                 (n,) = unpack_h(buf, pos)
                 pos += 2
@@ -133,8 +133,9 @@ class OffsetDeleteResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[OffsetDeleteResponsePartition] = []
                 offset_delete_response_topic.partitions = partitions
-                for _ in range(n):
-                    offset_delete_response_partition = new(OffsetDeleteResponsePartition)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    offset_delete_response_partition = OffsetDeleteResponsePartition.__new__(OffsetDeleteResponsePartition)
                     partitions.append(offset_delete_response_partition)
                     offset_delete_response_partition.partition_index, offset_delete_response_partition.error_code = unpack_ih(buf, pos)
                     pos += 6

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     null_not_allowed,
     numbers_at,
@@ -30,16 +29,16 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class OffsetFetchRequestTopic(Message):
@@ -51,10 +50,10 @@ class OffsetFetchRequestTopic(Message):
     def __init__(
         self,
         name: str = "",
-        partition_indexes: list[int] = UNSET,
+        partition_indexes: list[int] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partition_indexes = [] if partition_indexes is UNSET else partition_indexes
+        self.partition_indexes = [] if partition_indexes is UNSET_LIST else partition_indexes
 
 
 class OffsetFetchRequestTopics(Message):
@@ -68,11 +67,11 @@ class OffsetFetchRequestTopics(Message):
         self,
         name: str = "",
         topic_id: bytes = ZERO_UUID,
-        partition_indexes: list[int] = UNSET,
+        partition_indexes: list[int] = UNSET_LIST,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
-        self.partition_indexes = [] if partition_indexes is UNSET else partition_indexes
+        self.partition_indexes = [] if partition_indexes is UNSET_LIST else partition_indexes
 
 
 class OffsetFetchRequestGroup(Message):
@@ -88,12 +87,12 @@ class OffsetFetchRequestGroup(Message):
         group_id: str = "",
         member_id: str | None = None,
         member_epoch: int = -1,
-        topics: list[OffsetFetchRequestTopics] | None = UNSET,
+        topics: list[OffsetFetchRequestTopics] | None = UNSET_LIST,
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
         self.member_epoch = member_epoch
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
 
 class OffsetFetchRequest(WireMessage):
@@ -113,13 +112,13 @@ class OffsetFetchRequest(WireMessage):
     def __init__(
         self,
         group_id: str = "",
-        topics: list[OffsetFetchRequestTopic] | None = UNSET,
-        groups: list[OffsetFetchRequestGroup] = UNSET,
+        topics: list[OffsetFetchRequestTopic] | None = UNSET_LIST,
+        groups: list[OffsetFetchRequestGroup] = UNSET_LIST,
         require_stable: bool = False,
     ) -> None:
         self.group_id = group_id
-        self.topics = [] if topics is UNSET else topics
-        self.groups = [] if groups is UNSET else groups
+        self.topics = [] if topics is UNSET_LIST else topics
+        self.groups = [] if groups is UNSET_LIST else groups
         self.require_stable = require_stable
 
     def write(self, w: Writer, version: int) -> None:
@@ -276,7 +275,7 @@ class OffsetFetchRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if until_7:
                 if flexible:
@@ -308,8 +307,9 @@ class OffsetFetchRequest(WireMessage):
                 else:
                     topics: list[OffsetFetchRequestTopic] = []
                     self.topics = topics
-                    for _ in range(n):
-                        offset_fetch_request_topic = new(OffsetFetchRequestTopic)
+                    topics_count = n
+                    for _ in range(topics_count):
+                        offset_fetch_request_topic = OffsetFetchRequestTopic.__new__(OffsetFetchRequestTopic)
                         topics.append(offset_fetch_request_topic)
                         if flexible:
                             n = buf[pos] - 1
@@ -355,8 +355,9 @@ class OffsetFetchRequest(WireMessage):
                     raise bad_length("groups", n)
                 groups: list[OffsetFetchRequestGroup] = []
                 self.groups = groups
-                for _ in range(n):
-                    offset_fetch_request_group = new(OffsetFetchRequestGroup)
+                groups_count = n
+                for _ in range(groups_count):
+                    offset_fetch_request_group = OffsetFetchRequestGroup.__new__(OffsetFetchRequestGroup)
                     groups.append(offset_fetch_request_group)
                     n = buf[pos] - 1
                     pos += 1
@@ -394,8 +395,9 @@ class OffsetFetchRequest(WireMessage):
                     else:
                         topics_2: list[OffsetFetchRequestTopics] = []
                         offset_fetch_request_group.topics = topics_2
-                        for _ in range(n):
-                            offset_fetch_request_topics = new(OffsetFetchRequestTopics)
+                        topics_count_2 = n
+                        for _ in range(topics_count_2):
+                            offset_fetch_request_topics = OffsetFetchRequestTopics.__new__(OffsetFetchRequestTopics)
                             topics_2.append(offset_fetch_request_topics)
                             if until_9:
                                 n = buf[pos] - 1

@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,18 +23,18 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
-pack_iqi = Struct(">iqi").pack
-unpack_iqi = Struct(">iqi").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iq: Final = Struct(">iq").pack
+unpack_iq: Final = Struct(">iq").unpack_from
+pack_iqi: Final = Struct(">iqi").pack
+unpack_iqi: Final = Struct(">iqi").unpack_from
 
 
 class OffsetFetchResponsePartition(Message):
@@ -71,10 +70,10 @@ class OffsetFetchResponseTopic(Message):
     def __init__(
         self,
         name: str = "",
-        partitions: list[OffsetFetchResponsePartition] = UNSET,
+        partitions: list[OffsetFetchResponsePartition] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class OffsetFetchResponsePartitions(Message):
@@ -112,11 +111,11 @@ class OffsetFetchResponseTopics(Message):
         self,
         name: str = "",
         topic_id: bytes = ZERO_UUID,
-        partitions: list[OffsetFetchResponsePartitions] = UNSET,
+        partitions: list[OffsetFetchResponsePartitions] = UNSET_LIST,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class OffsetFetchResponseGroup(Message):
@@ -129,11 +128,11 @@ class OffsetFetchResponseGroup(Message):
     def __init__(
         self,
         group_id: str = "",
-        topics: list[OffsetFetchResponseTopics] = UNSET,
+        topics: list[OffsetFetchResponseTopics] = UNSET_LIST,
         error_code: int = 0,
     ) -> None:
         self.group_id = group_id
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
         self.error_code = error_code
 
 
@@ -154,14 +153,14 @@ class OffsetFetchResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        topics: list[OffsetFetchResponseTopic] = UNSET,
+        topics: list[OffsetFetchResponseTopic] = UNSET_LIST,
         error_code: int = 0,
-        groups: list[OffsetFetchResponseGroup] = UNSET,
+        groups: list[OffsetFetchResponseGroup] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
         self.error_code = error_code
-        self.groups = [] if groups is UNSET else groups
+        self.groups = [] if groups is UNSET_LIST else groups
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 10:
@@ -312,7 +311,7 @@ class OffsetFetchResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_3:
                 (self.throttle_time_ms,) = unpack_i(buf, pos)
@@ -332,8 +331,9 @@ class OffsetFetchResponse(WireMessage):
                     raise bad_length("topics", n)
                 topics: list[OffsetFetchResponseTopic] = []
                 self.topics = topics
-                for _ in range(n):
-                    offset_fetch_response_topic = new(OffsetFetchResponseTopic)
+                topics_count = n
+                for _ in range(topics_count):
+                    offset_fetch_response_topic = OffsetFetchResponseTopic.__new__(OffsetFetchResponseTopic)
                     topics.append(offset_fetch_response_topic)
                     if flexible:
                         n = buf[pos] - 1
@@ -359,8 +359,9 @@ class OffsetFetchResponse(WireMessage):
                         raise bad_length("partitions", n)
                     partitions: list[OffsetFetchResponsePartition] = []
                     offset_fetch_response_topic.partitions = partitions
-                    for _ in range(n):
-                        offset_fetch_response_partition = new(OffsetFetchResponsePartition)
+                    partitions_count = n
+                    for _ in range(partitions_count):
+                        offset_fetch_response_partition = OffsetFetchResponsePartition.__new__(OffsetFetchResponsePartition)
                         partitions.append(offset_fetch_response_partition)
                         if since_5:
                             offset_fetch_response_partition.partition_index, offset_fetch_response_partition.committed_offset, offset_fetch_response_partition.committed_leader_epoch = unpack_iqi(buf, pos)
@@ -412,8 +413,9 @@ class OffsetFetchResponse(WireMessage):
                     raise bad_length("groups", n)
                 groups: list[OffsetFetchResponseGroup] = []
                 self.groups = groups
-                for _ in range(n):
-                    offset_fetch_response_group = new(OffsetFetchResponseGroup)
+                groups_count = n
+                for _ in range(groups_count):
+                    offset_fetch_response_group = OffsetFetchResponseGroup.__new__(OffsetFetchResponseGroup)
                     groups.append(offset_fetch_response_group)
                     n = buf[pos] - 1
                     pos += 1
@@ -431,8 +433,9 @@ class OffsetFetchResponse(WireMessage):
                         raise bad_length("topics", n)
                     topics_2: list[OffsetFetchResponseTopics] = []
                     offset_fetch_response_group.topics = topics_2
-                    for _ in range(n):
-                        offset_fetch_response_topics = new(OffsetFetchResponseTopics)
+                    topics_count_2 = n
+                    for _ in range(topics_count_2):
+                        offset_fetch_response_topics = OffsetFetchResponseTopics.__new__(OffsetFetchResponseTopics)
                         topics_2.append(offset_fetch_response_topics)
                         if until_9:
                             n = buf[pos] - 1
@@ -458,8 +461,9 @@ class OffsetFetchResponse(WireMessage):
                             raise bad_length("partitions", n)
                         partitions_2: list[OffsetFetchResponsePartitions] = []
                         offset_fetch_response_topics.partitions = partitions_2
-                        for _ in range(n):
-                            offset_fetch_response_partitions = new(OffsetFetchResponsePartitions)
+                        partitions_count_2 = n
+                        for _ in range(partitions_count_2):
+                            offset_fetch_response_partitions = OffsetFetchResponsePartitions.__new__(OffsetFetchResponsePartitions)
                             partitions_2.append(offset_fetch_response_partitions)
                             offset_fetch_response_partitions.partition_index, offset_fetch_response_partitions.committed_offset, offset_fetch_response_partitions.committed_leader_epoch = unpack_iqi(buf, pos)
                             pos += 16

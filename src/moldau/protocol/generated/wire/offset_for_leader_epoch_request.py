@@ -2,33 +2,32 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iii = Struct(">iii").pack
-unpack_iii = Struct(">iii").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iii: Final = Struct(">iii").pack
+unpack_iii: Final = Struct(">iii").unpack_from
 
 
 class OffsetForLeaderPartition(Message):
@@ -58,10 +57,10 @@ class OffsetForLeaderTopic(Message):
     def __init__(
         self,
         topic: str = "",
-        partitions: list[OffsetForLeaderPartition] = UNSET,
+        partitions: list[OffsetForLeaderPartition] = UNSET_LIST,
     ) -> None:
         self.topic = topic
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class OffsetForLeaderEpochRequest(WireMessage):
@@ -79,10 +78,10 @@ class OffsetForLeaderEpochRequest(WireMessage):
     def __init__(
         self,
         replica_id: int = -2,
-        topics: list[OffsetForLeaderTopic] = UNSET,
+        topics: list[OffsetForLeaderTopic] = UNSET_LIST,
     ) -> None:
         self.replica_id = replica_id
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 2 <= version <= 4:
@@ -140,7 +139,7 @@ class OffsetForLeaderEpochRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if since_3:
                 (self.replica_id,) = unpack_i(buf, pos)
@@ -159,8 +158,9 @@ class OffsetForLeaderEpochRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[OffsetForLeaderTopic] = []
             self.topics = topics
-            for _ in range(n):
-                offset_for_leader_topic = new(OffsetForLeaderTopic)
+            topics_count = n
+            for _ in range(topics_count):
+                offset_for_leader_topic = OffsetForLeaderTopic.__new__(OffsetForLeaderTopic)
                 topics.append(offset_for_leader_topic)
                 if flexible:
                     n = buf[pos] - 1
@@ -186,8 +186,9 @@ class OffsetForLeaderEpochRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[OffsetForLeaderPartition] = []
                 offset_for_leader_topic.partitions = partitions
-                for _ in range(n):
-                    offset_for_leader_partition = new(OffsetForLeaderPartition)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    offset_for_leader_partition = OffsetForLeaderPartition.__new__(OffsetForLeaderPartition)
                     partitions.append(offset_for_leader_partition)
                     offset_for_leader_partition.partition, offset_for_leader_partition.current_leader_epoch, offset_for_leader_partition.leader_epoch = unpack_iii(buf, pos)
                     pos += 12

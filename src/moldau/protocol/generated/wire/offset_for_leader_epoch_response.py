@@ -2,33 +2,32 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_hiiq = Struct(">hiiq").pack
-unpack_hiiq = Struct(">hiiq").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_hiiq: Final = Struct(">hiiq").pack
+unpack_hiiq: Final = Struct(">hiiq").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class EpochEndOffset(Message):
@@ -61,10 +60,10 @@ class OffsetForLeaderTopicResult(Message):
     def __init__(
         self,
         topic: str = "",
-        partitions: list[EpochEndOffset] = UNSET,
+        partitions: list[EpochEndOffset] = UNSET_LIST,
     ) -> None:
         self.topic = topic
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class OffsetForLeaderEpochResponse(WireMessage):
@@ -82,10 +81,10 @@ class OffsetForLeaderEpochResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        topics: list[OffsetForLeaderTopicResult] = UNSET,
+        topics: list[OffsetForLeaderTopicResult] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 2 <= version <= 4:
@@ -140,7 +139,7 @@ class OffsetForLeaderEpochResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.throttle_time_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -156,8 +155,9 @@ class OffsetForLeaderEpochResponse(WireMessage):
                 raise bad_length("topics", n)
             topics: list[OffsetForLeaderTopicResult] = []
             self.topics = topics
-            for _ in range(n):
-                offset_for_leader_topic_result = new(OffsetForLeaderTopicResult)
+            topics_count = n
+            for _ in range(topics_count):
+                offset_for_leader_topic_result = OffsetForLeaderTopicResult.__new__(OffsetForLeaderTopicResult)
                 topics.append(offset_for_leader_topic_result)
                 if flexible:
                     n = buf[pos] - 1
@@ -183,8 +183,9 @@ class OffsetForLeaderEpochResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[EpochEndOffset] = []
                 offset_for_leader_topic_result.partitions = partitions
-                for _ in range(n):
-                    epoch_end_offset = new(EpochEndOffset)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    epoch_end_offset = EpochEndOffset.__new__(EpochEndOffset)
                     partitions.append(epoch_end_offset)
                     epoch_end_offset.error_code, epoch_end_offset.partition, epoch_end_offset.leader_epoch, epoch_end_offset.end_offset = unpack_hiiq(buf, pos)
                     pos += 18

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.ports import Buffer
 from moldau.protocol.wire import (
@@ -10,30 +10,29 @@ from moldau.protocol.wire import (
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_hi = Struct(">hi").pack
-unpack_hi = Struct(">hi").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_hi: Final = Struct(">hi").pack
+unpack_hi: Final = Struct(">hi").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class PartitionProduceData(Message):
@@ -62,11 +61,11 @@ class TopicProduceData(Message):
         self,
         name: str = "",
         topic_id: bytes = ZERO_UUID,
-        partition_data: list[PartitionProduceData] = UNSET,
+        partition_data: list[PartitionProduceData] = UNSET_LIST,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
-        self.partition_data = [] if partition_data is UNSET else partition_data
+        self.partition_data = [] if partition_data is UNSET_LIST else partition_data
 
 
 class ProduceRequest(WireMessage):
@@ -88,12 +87,12 @@ class ProduceRequest(WireMessage):
         transactional_id: str | None = None,
         acks: int = 0,
         timeout_ms: int = 0,
-        topic_data: list[TopicProduceData] = UNSET,
+        topic_data: list[TopicProduceData] = UNSET_LIST,
     ) -> None:
         self.transactional_id = transactional_id
         self.acks = acks
         self.timeout_ms = timeout_ms
-        self.topic_data = [] if topic_data is UNSET else topic_data
+        self.topic_data = [] if topic_data is UNSET_LIST else topic_data
 
     def write(self, w: Writer, version: int) -> None:
         if not 3 <= version <= 13:
@@ -186,7 +185,7 @@ class ProduceRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -217,8 +216,9 @@ class ProduceRequest(WireMessage):
                 raise bad_length("topic_data", n)
             topic_data: list[TopicProduceData] = []
             self.topic_data = topic_data
-            for _ in range(n):
-                topic_produce_data = new(TopicProduceData)
+            topic_data_count = n
+            for _ in range(topic_data_count):
+                topic_produce_data = TopicProduceData.__new__(TopicProduceData)
                 topic_data.append(topic_produce_data)
                 if until_12:
                     if flexible:
@@ -252,8 +252,9 @@ class ProduceRequest(WireMessage):
                     raise bad_length("partition_data", n)
                 partition_data: list[PartitionProduceData] = []
                 topic_produce_data.partition_data = partition_data
-                for _ in range(n):
-                    partition_produce_data = new(PartitionProduceData)
+                partition_data_count = n
+                for _ in range(partition_data_count):
+                    partition_produce_data = PartitionProduceData.__new__(PartitionProduceData)
                     partition_data.append(partition_produce_data)
                     (partition_produce_data.index,) = unpack_i(buf, pos)
                     pos += 4

@@ -2,14 +2,14 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
@@ -17,7 +17,6 @@ from moldau.protocol.wire import (
     bad_tag,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -27,20 +26,20 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ihqq = Struct(">ihqq").pack
-unpack_ihqq = Struct(">ihqq").unpack_from
-pack_ihqqq = Struct(">ihqqq").pack
-unpack_ihqqq = Struct(">ihqqq").unpack_from
-pack_ii = Struct(">ii").pack
-unpack_ii = Struct(">ii").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ihqq: Final = Struct(">ihqq").pack
+unpack_ihqq: Final = Struct(">ihqq").unpack_from
+pack_ihqqq: Final = Struct(">ihqqq").pack
+unpack_ihqqq: Final = Struct(">ihqqq").unpack_from
+pack_ii: Final = Struct(">ii").pack
+unpack_ii: Final = Struct(">ii").unpack_from
 
 
 class BatchIndexAndErrorMessage(Message):
@@ -92,18 +91,18 @@ class PartitionProduceResponse(Message):
         base_offset: int = 0,
         log_append_time_ms: int = -1,
         log_start_offset: int = -1,
-        record_errors: list[BatchIndexAndErrorMessage] = UNSET,
+        record_errors: list[BatchIndexAndErrorMessage] = UNSET_LIST,
         error_message: str | None = None,
-        current_leader: LeaderIdAndEpoch = UNSET,
+        current_leader: LeaderIdAndEpoch | None = None,
     ) -> None:
         self.index = index
         self.error_code = error_code
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self.log_start_offset = log_start_offset
-        self.record_errors = [] if record_errors is UNSET else record_errors
+        self.record_errors = [] if record_errors is UNSET_LIST else record_errors
         self.error_message = error_message
-        self.current_leader = LeaderIdAndEpoch() if current_leader is UNSET else current_leader
+        self.current_leader = LeaderIdAndEpoch() if current_leader is None else current_leader
 
 
 class TopicProduceResponse(Message):
@@ -117,11 +116,11 @@ class TopicProduceResponse(Message):
         self,
         name: str = "",
         topic_id: bytes = ZERO_UUID,
-        partition_responses: list[PartitionProduceResponse] = UNSET,
+        partition_responses: list[PartitionProduceResponse] = UNSET_LIST,
     ) -> None:
         self.name = name
         self.topic_id = topic_id
-        self.partition_responses = [] if partition_responses is UNSET else partition_responses
+        self.partition_responses = [] if partition_responses is UNSET_LIST else partition_responses
 
 
 class NodeEndpoint(Message):
@@ -160,13 +159,13 @@ class ProduceResponse(WireMessage):
 
     def __init__(
         self,
-        responses: list[TopicProduceResponse] = UNSET,
+        responses: list[TopicProduceResponse] = UNSET_LIST,
         throttle_time_ms: int = 0,
-        node_endpoints: list[NodeEndpoint] = UNSET,
+        node_endpoints: list[NodeEndpoint] = UNSET_LIST,
     ) -> None:
-        self.responses = [] if responses is UNSET else responses
+        self.responses = [] if responses is UNSET_LIST else responses
         self.throttle_time_ms = throttle_time_ms
-        self.node_endpoints = [] if node_endpoints is UNSET else node_endpoints
+        self.node_endpoints = [] if node_endpoints is UNSET_LIST else node_endpoints
 
     def write(self, w: Writer, version: int) -> None:
         if not 3 <= version <= 13:
@@ -333,7 +332,7 @@ class ProduceResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -347,8 +346,9 @@ class ProduceResponse(WireMessage):
                 raise bad_length("responses", n)
             responses: list[TopicProduceResponse] = []
             self.responses = responses
-            for _ in range(n):
-                topic_produce_response = new(TopicProduceResponse)
+            responses_count = n
+            for _ in range(responses_count):
+                topic_produce_response = TopicProduceResponse.__new__(TopicProduceResponse)
                 responses.append(topic_produce_response)
                 if until_12:
                     if flexible:
@@ -382,8 +382,9 @@ class ProduceResponse(WireMessage):
                     raise bad_length("partition_responses", n)
                 partition_responses: list[PartitionProduceResponse] = []
                 topic_produce_response.partition_responses = partition_responses
-                for _ in range(n):
-                    partition_produce_response = new(PartitionProduceResponse)
+                partition_responses_count = n
+                for _ in range(partition_responses_count):
+                    partition_produce_response = PartitionProduceResponse.__new__(PartitionProduceResponse)
                     partition_responses.append(partition_produce_response)
                     if since_5:
                         partition_produce_response.index, partition_produce_response.error_code, partition_produce_response.base_offset, partition_produce_response.log_append_time_ms, partition_produce_response.log_start_offset = unpack_ihqqq(buf, pos)
@@ -405,8 +406,9 @@ class ProduceResponse(WireMessage):
                             raise bad_length("record_errors", n)
                         record_errors: list[BatchIndexAndErrorMessage] = []
                         partition_produce_response.record_errors = record_errors
-                        for _ in range(n):
-                            batch_index_and_error_message = new(BatchIndexAndErrorMessage)
+                        record_errors_count = n
+                        for _ in range(record_errors_count):
+                            batch_index_and_error_message = BatchIndexAndErrorMessage.__new__(BatchIndexAndErrorMessage)
                             record_errors.append(batch_index_and_error_message)
                             (batch_index_and_error_message.batch_index,) = unpack_i(buf, pos)
                             pos += 4
@@ -450,10 +452,10 @@ class ProduceResponse(WireMessage):
                         partition_produce_response.error_message = None
                     partition_produce_response.current_leader = LeaderIdAndEpoch()
                     if flexible:
-                        count, pos = uvarint_at(buf, pos)
-                        if count:
+                        tag_count, pos = uvarint_at(buf, pos)
+                        if tag_count:
                             previous_tag = -1
-                            for _ in range(count):
+                            for _ in range(tag_count):
                                 tag, pos = uvarint_at(buf, pos)
                                 n, pos = uvarint_at(buf, pos)
                                 tag_end = pos + n
@@ -461,7 +463,7 @@ class ProduceResponse(WireMessage):
                                     raise bad_tag(tag)
                                 previous_tag = tag
                                 if tag == 0 and since_10:
-                                    current_leader = new(LeaderIdAndEpoch)
+                                    current_leader = LeaderIdAndEpoch.__new__(LeaderIdAndEpoch)
                                     partition_produce_response.current_leader = current_leader
                                     current_leader.leader_id, current_leader.leader_epoch = unpack_ii(buf, pos)
                                     pos += 8
@@ -482,10 +484,10 @@ class ProduceResponse(WireMessage):
             pos += 4
             self.node_endpoints = []
             if flexible:
-                count, pos = uvarint_at(buf, pos)
-                if count:
+                tag_count_2, pos = uvarint_at(buf, pos)
+                if tag_count_2:
                     previous_tag_2 = -1
-                    for _ in range(count):
+                    for _ in range(tag_count_2):
                         tag_2, pos = uvarint_at(buf, pos)
                         n, pos = uvarint_at(buf, pos)
                         tag_end_2 = pos + n
@@ -501,8 +503,9 @@ class ProduceResponse(WireMessage):
                                 raise bad_length("node_endpoints", n)
                             node_endpoints: list[NodeEndpoint] = []
                             self.node_endpoints = node_endpoints
-                            for _ in range(n):
-                                node_endpoint = new(NodeEndpoint)
+                            node_endpoints_count = n
+                            for _ in range(node_endpoints_count):
+                                node_endpoint = NodeEndpoint.__new__(NodeEndpoint)
                                 node_endpoints.append(node_endpoint)
                                 (node_endpoint.node_id,) = unpack_i(buf, pos)
                                 pos += 4

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -13,16 +13,15 @@ from moldau.protocol.wire import (
     Writer,
     bad_length,
     long_length,
-    new,
     put_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_uizb = Struct(">16si?b").pack
-unpack_uizb = Struct(">16si?b").unpack_from
+pack_uizb: Final = Struct(">16si?b").pack
+unpack_uizb: Final = Struct(">16si?b").unpack_from
 
 
 class PushTelemetryRequest(WireMessage):
@@ -77,7 +76,7 @@ class PushTelemetryRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.client_instance_id, self.subscription_id, self.terminating, self.compression_type = unpack_uizb(buf, pos)
             pos += 22

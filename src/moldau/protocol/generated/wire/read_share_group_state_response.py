@@ -2,37 +2,36 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
-pack_qqbh = Struct(">qqbh").pack
-unpack_qqbh = Struct(">qqbh").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
+pack_iq: Final = Struct(">iq").pack
+unpack_iq: Final = Struct(">iq").unpack_from
+pack_qqbh: Final = Struct(">qqbh").pack
+unpack_qqbh: Final = Struct(">qqbh").unpack_from
 
 
 class StateBatch(Message):
@@ -73,14 +72,14 @@ class PartitionResult(Message):
         error_message: str | None = None,
         state_epoch: int = 0,
         start_offset: int = 0,
-        state_batches: list[StateBatch] = UNSET,
+        state_batches: list[StateBatch] = UNSET_LIST,
     ) -> None:
         self.partition = partition
         self.error_code = error_code
         self.error_message = error_message
         self.state_epoch = state_epoch
         self.start_offset = start_offset
-        self.state_batches = [] if state_batches is UNSET else state_batches
+        self.state_batches = [] if state_batches is UNSET_LIST else state_batches
 
 
 class ReadStateResult(Message):
@@ -92,10 +91,10 @@ class ReadStateResult(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[PartitionResult] = UNSET,
+        partitions: list[PartitionResult] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class ReadShareGroupStateResponse(WireMessage):
@@ -111,9 +110,9 @@ class ReadShareGroupStateResponse(WireMessage):
 
     def __init__(
         self,
-        results: list[ReadStateResult] = UNSET,
+        results: list[ReadStateResult] = UNSET_LIST,
     ) -> None:
-        self.results = [] if results is UNSET else results
+        self.results = [] if results is UNSET_LIST else results
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -166,7 +165,7 @@ class ReadShareGroupStateResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -176,8 +175,9 @@ class ReadShareGroupStateResponse(WireMessage):
                 raise bad_length("results", n)
             results: list[ReadStateResult] = []
             self.results = results
-            for _ in range(n):
-                read_state_result = new(ReadStateResult)
+            results_count = n
+            for _ in range(results_count):
+                read_state_result = ReadStateResult.__new__(ReadStateResult)
                 results.append(read_state_result)
                 (read_state_result.topic_id,) = unpack_u(buf, pos)
                 pos += 16
@@ -189,8 +189,9 @@ class ReadShareGroupStateResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionResult] = []
                 read_state_result.partitions = partitions
-                for _ in range(n):
-                    partition_result = new(PartitionResult)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_result = PartitionResult.__new__(PartitionResult)
                     partitions.append(partition_result)
                     partition_result.partition, partition_result.error_code = unpack_ih(buf, pos)
                     pos += 6
@@ -215,8 +216,9 @@ class ReadShareGroupStateResponse(WireMessage):
                         raise bad_length("state_batches", n)
                     state_batches: list[StateBatch] = []
                     partition_result.state_batches = state_batches
-                    for _ in range(n):
-                        state_batch = new(StateBatch)
+                    state_batches_count = n
+                    for _ in range(state_batches_count):
+                        state_batch = StateBatch.__new__(StateBatch)
                         state_batches.append(state_batch)
                         state_batch.first_offset, state_batch.last_offset, state_batch.delivery_state, state_batch.delivery_count = unpack_qqbh(buf, pos)
                         pos += 19

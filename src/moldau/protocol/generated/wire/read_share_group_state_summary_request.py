@@ -2,33 +2,32 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_ii = Struct(">ii").pack
-unpack_ii = Struct(">ii").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_ii: Final = Struct(">ii").pack
+unpack_ii: Final = Struct(">ii").unpack_from
 
 
 class PartitionData(Message):
@@ -55,10 +54,10 @@ class ReadStateSummaryData(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[PartitionData] = UNSET,
+        partitions: list[PartitionData] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class ReadShareGroupStateSummaryRequest(WireMessage):
@@ -76,10 +75,10 @@ class ReadShareGroupStateSummaryRequest(WireMessage):
     def __init__(
         self,
         group_id: str = "",
-        topics: list[ReadStateSummaryData] = UNSET,
+        topics: list[ReadStateSummaryData] = UNSET_LIST,
     ) -> None:
         self.group_id = group_id
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
@@ -120,7 +119,7 @@ class ReadShareGroupStateSummaryRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -138,8 +137,9 @@ class ReadShareGroupStateSummaryRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[ReadStateSummaryData] = []
             self.topics = topics
-            for _ in range(n):
-                read_state_summary_data = new(ReadStateSummaryData)
+            topics_count = n
+            for _ in range(topics_count):
+                read_state_summary_data = ReadStateSummaryData.__new__(ReadStateSummaryData)
                 topics.append(read_state_summary_data)
                 (read_state_summary_data.topic_id,) = unpack_u(buf, pos)
                 pos += 16
@@ -151,8 +151,9 @@ class ReadShareGroupStateSummaryRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionData] = []
                 read_state_summary_data.partitions = partitions
-                for _ in range(n):
-                    partition_data = new(PartitionData)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_data = PartitionData.__new__(PartitionData)
                     partitions.append(partition_data)
                     partition_data.partition, partition_data.leader_epoch = unpack_ii(buf, pos)
                     pos += 8

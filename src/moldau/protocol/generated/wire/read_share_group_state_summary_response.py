@@ -2,37 +2,36 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
-pack_iiq = Struct(">iiq").pack
-unpack_iiq = Struct(">iiq").unpack_from
-pack_iiqi = Struct(">iiqi").pack
-unpack_iiqi = Struct(">iiqi").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
+pack_iiq: Final = Struct(">iiq").pack
+unpack_iiq: Final = Struct(">iiq").unpack_from
+pack_iiqi: Final = Struct(">iiqi").pack
+unpack_iiqi: Final = Struct(">iiqi").unpack_from
 
 
 class PartitionResult(Message):
@@ -74,10 +73,10 @@ class ReadStateSummaryResult(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[PartitionResult] = UNSET,
+        partitions: list[PartitionResult] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class ReadShareGroupStateSummaryResponse(WireMessage):
@@ -93,9 +92,9 @@ class ReadShareGroupStateSummaryResponse(WireMessage):
 
     def __init__(
         self,
-        results: list[ReadStateSummaryResult] = UNSET,
+        results: list[ReadStateSummaryResult] = UNSET_LIST,
     ) -> None:
-        self.results = [] if results is UNSET else results
+        self.results = [] if results is UNSET_LIST else results
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
@@ -145,7 +144,7 @@ class ReadShareGroupStateSummaryResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -155,8 +154,9 @@ class ReadShareGroupStateSummaryResponse(WireMessage):
                 raise bad_length("results", n)
             results: list[ReadStateSummaryResult] = []
             self.results = results
-            for _ in range(n):
-                read_state_summary_result = new(ReadStateSummaryResult)
+            results_count = n
+            for _ in range(results_count):
+                read_state_summary_result = ReadStateSummaryResult.__new__(ReadStateSummaryResult)
                 results.append(read_state_summary_result)
                 (read_state_summary_result.topic_id,) = unpack_u(buf, pos)
                 pos += 16
@@ -168,8 +168,9 @@ class ReadShareGroupStateSummaryResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionResult] = []
                 read_state_summary_result.partitions = partitions
-                for _ in range(n):
-                    partition_result = new(PartitionResult)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_result = PartitionResult.__new__(PartitionResult)
                     partitions.append(partition_result)
                     partition_result.partition, partition_result.error_code = unpack_ih(buf, pos)
                     pos += 6

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -13,16 +13,15 @@ from moldau.protocol.wire import (
     Writer,
     bad_length,
     long_string_length,
-    new,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_iu = Struct(">i16s").pack
-unpack_iu = Struct(">i16s").unpack_from
+pack_iu: Final = Struct(">i16s").pack
+unpack_iu: Final = Struct(">i16s").unpack_from
 
 
 class RemoveRaftVoterRequest(WireMessage):
@@ -75,7 +74,7 @@ class RemoveRaftVoterRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1

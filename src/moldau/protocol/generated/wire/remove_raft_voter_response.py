@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -13,14 +13,13 @@ from moldau.protocol.wire import (
     Writer,
     bad_length,
     long_string_length,
-    new,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class RemoveRaftVoterResponse(WireMessage):
@@ -73,7 +72,7 @@ class RemoveRaftVoterResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
             pos += 6

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -11,13 +11,12 @@ from moldau.protocol.wire import (
     UNWRITABLE,
     WireMessage,
     Writer,
-    new,
     skip_tags,
     unsupported_version,
 )
 
-pack_hqi = Struct(">hqi").pack
-unpack_hqi = Struct(">hqi").unpack_from
+pack_hqi: Final = Struct(">hqi").pack
+unpack_hqi: Final = Struct(">hqi").unpack_from
 
 
 class RenewDelegationTokenResponse(WireMessage):
@@ -63,7 +62,7 @@ class RenewDelegationTokenResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.error_code, self.expiry_timestamp_ms, self.throttle_time_ms = unpack_hqi(buf, pos)
             pos += 14

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -12,15 +12,14 @@ from moldau.protocol.wire import (
     WireMessage,
     Writer,
     bad_length,
-    new,
     skip_tags,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_hhi = Struct(">hhi").pack
-unpack_hhi = Struct(">hhi").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_hhi: Final = Struct(">hhi").pack
+unpack_hhi: Final = Struct(">hhi").unpack_from
 
 
 class RequestHeader(WireMessage):
@@ -76,7 +75,7 @@ class RequestHeader(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.request_api_key, self.request_api_version, self.correlation_id = unpack_hhi(buf, pos)
             pos += 8

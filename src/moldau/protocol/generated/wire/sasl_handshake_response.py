@@ -2,25 +2,24 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
-    new,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class SaslHandshakeResponse(WireMessage):
@@ -38,10 +37,10 @@ class SaslHandshakeResponse(WireMessage):
     def __init__(
         self,
         error_code: int = 0,
-        mechanisms: list[str] = UNSET,
+        mechanisms: list[str] = UNSET_LIST,
     ) -> None:
         self.error_code = error_code
-        self.mechanisms = [] if mechanisms is UNSET else mechanisms
+        self.mechanisms = [] if mechanisms is UNSET_LIST else mechanisms
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
@@ -66,7 +65,7 @@ class SaslHandshakeResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.error_code,) = unpack_h(buf, pos)
             pos += 2
@@ -76,7 +75,8 @@ class SaslHandshakeResponse(WireMessage):
                 raise bad_length("mechanisms", n)
             mechanisms: list[str] = []
             self.mechanisms = mechanisms
-            for _ in range(n):
+            mechanisms_count = n
+            for _ in range(mechanisms_count):
                 (n,) = unpack_h(buf, pos)
                 pos += 2
                 if n < 0 or n > end - pos:

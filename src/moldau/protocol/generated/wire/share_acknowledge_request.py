@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT8,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     numbers_at,
     pack_numbers,
@@ -29,16 +28,16 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iz = Struct(">i?").pack
-unpack_iz = Struct(">i?").unpack_from
-pack_qq = Struct(">qq").pack
-unpack_qq = Struct(">qq").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iz: Final = Struct(">i?").pack
+unpack_iz: Final = Struct(">i?").unpack_from
+pack_qq: Final = Struct(">qq").pack
+unpack_qq: Final = Struct(">qq").unpack_from
 
 
 class AcknowledgementBatch(Message):
@@ -52,11 +51,11 @@ class AcknowledgementBatch(Message):
         self,
         first_offset: int = 0,
         last_offset: int = 0,
-        acknowledge_types: list[int] = UNSET,
+        acknowledge_types: list[int] = UNSET_LIST,
     ) -> None:
         self.first_offset = first_offset
         self.last_offset = last_offset
-        self.acknowledge_types = [] if acknowledge_types is UNSET else acknowledge_types
+        self.acknowledge_types = [] if acknowledge_types is UNSET_LIST else acknowledge_types
 
 
 class AcknowledgePartition(Message):
@@ -68,10 +67,10 @@ class AcknowledgePartition(Message):
     def __init__(
         self,
         partition_index: int = 0,
-        acknowledgement_batches: list[AcknowledgementBatch] = UNSET,
+        acknowledgement_batches: list[AcknowledgementBatch] = UNSET_LIST,
     ) -> None:
         self.partition_index = partition_index
-        self.acknowledgement_batches = [] if acknowledgement_batches is UNSET else acknowledgement_batches
+        self.acknowledgement_batches = [] if acknowledgement_batches is UNSET_LIST else acknowledgement_batches
 
 
 class AcknowledgeTopic(Message):
@@ -83,10 +82,10 @@ class AcknowledgeTopic(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[AcknowledgePartition] = UNSET,
+        partitions: list[AcknowledgePartition] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class ShareAcknowledgeRequest(WireMessage):
@@ -110,13 +109,13 @@ class ShareAcknowledgeRequest(WireMessage):
         member_id: str | None = "",
         share_session_epoch: int = 0,
         is_renew_ack: bool = False,
-        topics: list[AcknowledgeTopic] = UNSET,
+        topics: list[AcknowledgeTopic] = UNSET_LIST,
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
         self.share_session_epoch = share_session_epoch
         self.is_renew_ack = is_renew_ack
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 2:
@@ -195,7 +194,7 @@ class ShareAcknowledgeRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -234,8 +233,9 @@ class ShareAcknowledgeRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[AcknowledgeTopic] = []
             self.topics = topics
-            for _ in range(n):
-                acknowledge_topic = new(AcknowledgeTopic)
+            topics_count = n
+            for _ in range(topics_count):
+                acknowledge_topic = AcknowledgeTopic.__new__(AcknowledgeTopic)
                 topics.append(acknowledge_topic)
                 (acknowledge_topic.topic_id,) = unpack_u(buf, pos)
                 pos += 16
@@ -247,8 +247,9 @@ class ShareAcknowledgeRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[AcknowledgePartition] = []
                 acknowledge_topic.partitions = partitions
-                for _ in range(n):
-                    acknowledge_partition = new(AcknowledgePartition)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    acknowledge_partition = AcknowledgePartition.__new__(AcknowledgePartition)
                     partitions.append(acknowledge_partition)
                     (acknowledge_partition.partition_index,) = unpack_i(buf, pos)
                     pos += 4
@@ -260,8 +261,9 @@ class ShareAcknowledgeRequest(WireMessage):
                         raise bad_length("acknowledgement_batches", n)
                     acknowledgement_batches: list[AcknowledgementBatch] = []
                     acknowledge_partition.acknowledgement_batches = acknowledgement_batches
-                    for _ in range(n):
-                        acknowledgement_batch = new(AcknowledgementBatch)
+                    acknowledgement_batches_count = n
+                    for _ in range(acknowledgement_batches_count):
+                        acknowledgement_batch = AcknowledgementBatch.__new__(AcknowledgementBatch)
                         acknowledgement_batches.append(acknowledgement_batch)
                         acknowledgement_batch.first_offset, acknowledgement_batch.last_offset = unpack_qq(buf, pos)
                         pos += 16

@@ -2,37 +2,36 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
-pack_ii = Struct(">ii").pack
-unpack_ii = Struct(">ii").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
+pack_ii: Final = Struct(">ii").pack
+unpack_ii: Final = Struct(">ii").unpack_from
 
 
 class LeaderIdAndEpoch(Message):
@@ -63,12 +62,12 @@ class PartitionData(Message):
         partition_index: int = 0,
         error_code: int = 0,
         error_message: str | None = None,
-        current_leader: LeaderIdAndEpoch = UNSET,
+        current_leader: LeaderIdAndEpoch | None = None,
     ) -> None:
         self.partition_index = partition_index
         self.error_code = error_code
         self.error_message = error_message
-        self.current_leader = LeaderIdAndEpoch() if current_leader is UNSET else current_leader
+        self.current_leader = LeaderIdAndEpoch() if current_leader is None else current_leader
 
 
 class ShareAcknowledgeTopicResponse(Message):
@@ -80,10 +79,10 @@ class ShareAcknowledgeTopicResponse(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[PartitionData] = UNSET,
+        partitions: list[PartitionData] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class NodeEndpoint(Message):
@@ -129,15 +128,15 @@ class ShareAcknowledgeResponse(WireMessage):
         error_code: int = 0,
         error_message: str | None = None,
         acquisition_lock_timeout_ms: int = 0,
-        responses: list[ShareAcknowledgeTopicResponse] = UNSET,
-        node_endpoints: list[NodeEndpoint] = UNSET,
+        responses: list[ShareAcknowledgeTopicResponse] = UNSET_LIST,
+        node_endpoints: list[NodeEndpoint] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.error_message = error_message
         self.acquisition_lock_timeout_ms = acquisition_lock_timeout_ms
-        self.responses = [] if responses is UNSET else responses
-        self.node_endpoints = [] if node_endpoints is UNSET else node_endpoints
+        self.responses = [] if responses is UNSET_LIST else responses
+        self.node_endpoints = [] if node_endpoints is UNSET_LIST else node_endpoints
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 2:
@@ -225,7 +224,7 @@ class ShareAcknowledgeResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
             pos += 6
@@ -253,8 +252,9 @@ class ShareAcknowledgeResponse(WireMessage):
                 raise bad_length("responses", n)
             responses: list[ShareAcknowledgeTopicResponse] = []
             self.responses = responses
-            for _ in range(n):
-                share_acknowledge_topic_response = new(ShareAcknowledgeTopicResponse)
+            responses_count = n
+            for _ in range(responses_count):
+                share_acknowledge_topic_response = ShareAcknowledgeTopicResponse.__new__(ShareAcknowledgeTopicResponse)
                 responses.append(share_acknowledge_topic_response)
                 (share_acknowledge_topic_response.topic_id,) = unpack_u(buf, pos)
                 pos += 16
@@ -266,8 +266,9 @@ class ShareAcknowledgeResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionData] = []
                 share_acknowledge_topic_response.partitions = partitions
-                for _ in range(n):
-                    partition_data = new(PartitionData)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_data = PartitionData.__new__(PartitionData)
                     partitions.append(partition_data)
                     partition_data.partition_index, partition_data.error_code = unpack_ih(buf, pos)
                     pos += 6
@@ -282,7 +283,7 @@ class ShareAcknowledgeResponse(WireMessage):
                     else:
                         partition_data.error_message = str(buf[pos : pos + n], "utf-8")
                         pos += n
-                    current_leader = new(LeaderIdAndEpoch)
+                    current_leader = LeaderIdAndEpoch.__new__(LeaderIdAndEpoch)
                     partition_data.current_leader = current_leader
                     current_leader.leader_id, current_leader.leader_epoch = unpack_ii(buf, pos)
                     pos += 8
@@ -306,8 +307,9 @@ class ShareAcknowledgeResponse(WireMessage):
                 raise bad_length("node_endpoints", n)
             node_endpoints: list[NodeEndpoint] = []
             self.node_endpoints = node_endpoints
-            for _ in range(n):
-                node_endpoint = new(NodeEndpoint)
+            node_endpoints_count = n
+            for _ in range(node_endpoints_count):
+                node_endpoint = NodeEndpoint.__new__(NodeEndpoint)
                 node_endpoints.append(node_endpoint)
                 (node_endpoint.node_id,) = unpack_i(buf, pos)
                 pos += 4

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -14,14 +14,13 @@ from moldau.protocol.wire import (
     Reader,
     UNPACK_INT32,
     UNPACK_INT8,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     numbers_at,
     pack_numbers,
@@ -31,18 +30,18 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iiiiii = Struct(">iiiiii").pack
-unpack_iiiiii = Struct(">iiiiii").unpack_from
-pack_iiiiiibz = Struct(">iiiiiib?").pack
-unpack_iiiiiibz = Struct(">iiiiiib?").unpack_from
-pack_qq = Struct(">qq").pack
-unpack_qq = Struct(">qq").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iiiiii: Final = Struct(">iiiiii").pack
+unpack_iiiiii: Final = Struct(">iiiiii").unpack_from
+pack_iiiiiibz: Final = Struct(">iiiiiib?").pack
+unpack_iiiiiibz: Final = Struct(">iiiiiib?").unpack_from
+pack_qq: Final = Struct(">qq").pack
+unpack_qq: Final = Struct(">qq").unpack_from
 
 
 class AcknowledgementBatch(Message):
@@ -56,11 +55,11 @@ class AcknowledgementBatch(Message):
         self,
         first_offset: int = 0,
         last_offset: int = 0,
-        acknowledge_types: list[int] = UNSET,
+        acknowledge_types: list[int] = UNSET_LIST,
     ) -> None:
         self.first_offset = first_offset
         self.last_offset = last_offset
-        self.acknowledge_types = [] if acknowledge_types is UNSET else acknowledge_types
+        self.acknowledge_types = [] if acknowledge_types is UNSET_LIST else acknowledge_types
 
 
 class FetchPartition(Message):
@@ -72,10 +71,10 @@ class FetchPartition(Message):
     def __init__(
         self,
         partition_index: int = 0,
-        acknowledgement_batches: list[AcknowledgementBatch] = UNSET,
+        acknowledgement_batches: list[AcknowledgementBatch] = UNSET_LIST,
     ) -> None:
         self.partition_index = partition_index
-        self.acknowledgement_batches = [] if acknowledgement_batches is UNSET else acknowledgement_batches
+        self.acknowledgement_batches = [] if acknowledgement_batches is UNSET_LIST else acknowledgement_batches
 
 
 class FetchTopic(Message):
@@ -87,10 +86,10 @@ class FetchTopic(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[FetchPartition] = UNSET,
+        partitions: list[FetchPartition] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class ForgottenTopic(Message):
@@ -102,10 +101,10 @@ class ForgottenTopic(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[int] = UNSET,
+        partitions: list[int] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class ShareFetchRequest(WireMessage):
@@ -142,8 +141,8 @@ class ShareFetchRequest(WireMessage):
         batch_size: int = 0,
         share_acquire_mode: int = 0,
         is_renew_ack: bool = False,
-        topics: list[FetchTopic] = UNSET,
-        forgotten_topics_data: list[ForgottenTopic] = UNSET,
+        topics: list[FetchTopic] = UNSET_LIST,
+        forgotten_topics_data: list[ForgottenTopic] = UNSET_LIST,
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
@@ -155,8 +154,8 @@ class ShareFetchRequest(WireMessage):
         self.batch_size = batch_size
         self.share_acquire_mode = share_acquire_mode
         self.is_renew_ack = is_renew_ack
-        self.topics = [] if topics is UNSET else topics
-        self.forgotten_topics_data = [] if forgotten_topics_data is UNSET else forgotten_topics_data
+        self.topics = [] if topics is UNSET_LIST else topics
+        self.forgotten_topics_data = [] if forgotten_topics_data is UNSET_LIST else forgotten_topics_data
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 2:
@@ -252,7 +251,7 @@ class ShareFetchRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -292,8 +291,9 @@ class ShareFetchRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[FetchTopic] = []
             self.topics = topics
-            for _ in range(n):
-                fetch_topic = new(FetchTopic)
+            topics_count = n
+            for _ in range(topics_count):
+                fetch_topic = FetchTopic.__new__(FetchTopic)
                 topics.append(fetch_topic)
                 (fetch_topic.topic_id,) = unpack_u(buf, pos)
                 pos += 16
@@ -305,8 +305,9 @@ class ShareFetchRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[FetchPartition] = []
                 fetch_topic.partitions = partitions
-                for _ in range(n):
-                    fetch_partition = new(FetchPartition)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    fetch_partition = FetchPartition.__new__(FetchPartition)
                     partitions.append(fetch_partition)
                     (fetch_partition.partition_index,) = unpack_i(buf, pos)
                     pos += 4
@@ -318,8 +319,9 @@ class ShareFetchRequest(WireMessage):
                         raise bad_length("acknowledgement_batches", n)
                     acknowledgement_batches: list[AcknowledgementBatch] = []
                     fetch_partition.acknowledgement_batches = acknowledgement_batches
-                    for _ in range(n):
-                        acknowledgement_batch = new(AcknowledgementBatch)
+                    acknowledgement_batches_count = n
+                    for _ in range(acknowledgement_batches_count):
+                        acknowledgement_batch = AcknowledgementBatch.__new__(AcknowledgementBatch)
                         acknowledgement_batches.append(acknowledgement_batch)
                         acknowledgement_batch.first_offset, acknowledgement_batch.last_offset = unpack_qq(buf, pos)
                         pos += 16
@@ -354,8 +356,9 @@ class ShareFetchRequest(WireMessage):
                 raise bad_length("forgotten_topics_data", n)
             forgotten_topics_data: list[ForgottenTopic] = []
             self.forgotten_topics_data = forgotten_topics_data
-            for _ in range(n):
-                forgotten_topic = new(ForgottenTopic)
+            forgotten_topics_data_count = n
+            for _ in range(forgotten_topics_data_count):
+                forgotten_topic = ForgottenTopic.__new__(ForgottenTopic)
                 forgotten_topics_data.append(forgotten_topic)
                 (forgotten_topic.topic_id,) = unpack_u(buf, pos)
                 pos += 16

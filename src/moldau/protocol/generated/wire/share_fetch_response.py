@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.ports import Buffer
 from moldau.protocol.wire import (
@@ -10,14 +10,13 @@ from moldau.protocol.wire import (
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     null_not_allowed,
     put_length,
     put_string_length,
@@ -25,20 +24,20 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
-pack_ii = Struct(">ii").pack
-unpack_ii = Struct(">ii").unpack_from
-pack_qqh = Struct(">qqh").pack
-unpack_qqh = Struct(">qqh").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
+pack_ii: Final = Struct(">ii").pack
+unpack_ii: Final = Struct(">ii").unpack_from
+pack_qqh: Final = Struct(">qqh").pack
+unpack_qqh: Final = Struct(">qqh").unpack_from
 
 
 class LeaderIdAndEpoch(Message):
@@ -93,18 +92,18 @@ class PartitionData(Message):
         error_message: str | None = None,
         acknowledge_error_code: int = 0,
         acknowledge_error_message: str | None = None,
-        current_leader: LeaderIdAndEpoch = UNSET,
+        current_leader: LeaderIdAndEpoch | None = None,
         records: Buffer | None = None,
-        acquired_records: list[AcquiredRecords] = UNSET,
+        acquired_records: list[AcquiredRecords] = UNSET_LIST,
     ) -> None:
         self.partition_index = partition_index
         self.error_code = error_code
         self.error_message = error_message
         self.acknowledge_error_code = acknowledge_error_code
         self.acknowledge_error_message = acknowledge_error_message
-        self.current_leader = LeaderIdAndEpoch() if current_leader is UNSET else current_leader
+        self.current_leader = LeaderIdAndEpoch() if current_leader is None else current_leader
         self.records = records
-        self.acquired_records = [] if acquired_records is UNSET else acquired_records
+        self.acquired_records = [] if acquired_records is UNSET_LIST else acquired_records
 
 
 class ShareFetchableTopicResponse(Message):
@@ -116,10 +115,10 @@ class ShareFetchableTopicResponse(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[PartitionData] = UNSET,
+        partitions: list[PartitionData] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class NodeEndpoint(Message):
@@ -165,15 +164,15 @@ class ShareFetchResponse(WireMessage):
         error_code: int = 0,
         error_message: str | None = None,
         acquisition_lock_timeout_ms: int = 0,
-        responses: list[ShareFetchableTopicResponse] = UNSET,
-        node_endpoints: list[NodeEndpoint] = UNSET,
+        responses: list[ShareFetchableTopicResponse] = UNSET_LIST,
+        node_endpoints: list[NodeEndpoint] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.error_message = error_message
         self.acquisition_lock_timeout_ms = acquisition_lock_timeout_ms
-        self.responses = [] if responses is UNSET else responses
-        self.node_endpoints = [] if node_endpoints is UNSET else node_endpoints
+        self.responses = [] if responses is UNSET_LIST else responses
+        self.node_endpoints = [] if node_endpoints is UNSET_LIST else node_endpoints
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 2:
@@ -286,7 +285,7 @@ class ShareFetchResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
             pos += 6
@@ -311,8 +310,9 @@ class ShareFetchResponse(WireMessage):
                 raise bad_length("responses", n)
             responses: list[ShareFetchableTopicResponse] = []
             self.responses = responses
-            for _ in range(n):
-                share_fetchable_topic_response = new(ShareFetchableTopicResponse)
+            responses_count = n
+            for _ in range(responses_count):
+                share_fetchable_topic_response = ShareFetchableTopicResponse.__new__(ShareFetchableTopicResponse)
                 responses.append(share_fetchable_topic_response)
                 (share_fetchable_topic_response.topic_id,) = unpack_u(buf, pos)
                 pos += 16
@@ -324,8 +324,9 @@ class ShareFetchResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionData] = []
                 share_fetchable_topic_response.partitions = partitions
-                for _ in range(n):
-                    partition_data = new(PartitionData)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_data = PartitionData.__new__(PartitionData)
                     partitions.append(partition_data)
                     partition_data.partition_index, partition_data.error_code = unpack_ih(buf, pos)
                     pos += 6
@@ -353,7 +354,7 @@ class ShareFetchResponse(WireMessage):
                     else:
                         partition_data.acknowledge_error_message = str(buf[pos : pos + n], "utf-8")
                         pos += n
-                    current_leader = new(LeaderIdAndEpoch)
+                    current_leader = LeaderIdAndEpoch.__new__(LeaderIdAndEpoch)
                     partition_data.current_leader = current_leader
                     current_leader.leader_id, current_leader.leader_epoch = unpack_ii(buf, pos)
                     pos += 8
@@ -377,8 +378,9 @@ class ShareFetchResponse(WireMessage):
                         raise bad_length("acquired_records", n)
                     acquired_records: list[AcquiredRecords] = []
                     partition_data.acquired_records = acquired_records
-                    for _ in range(n):
-                        acquired_records_2 = new(AcquiredRecords)
+                    acquired_records_count = n
+                    for _ in range(acquired_records_count):
+                        acquired_records_2 = AcquiredRecords.__new__(AcquiredRecords)
                         acquired_records.append(acquired_records_2)
                         acquired_records_2.first_offset, acquired_records_2.last_offset, acquired_records_2.delivery_count = unpack_qqh(buf, pos)
                         pos += 18
@@ -402,8 +404,9 @@ class ShareFetchResponse(WireMessage):
                 raise bad_length("node_endpoints", n)
             node_endpoints: list[NodeEndpoint] = []
             self.node_endpoints = node_endpoints
-            for _ in range(n):
-                node_endpoint = new(NodeEndpoint)
+            node_endpoints_count = n
+            for _ in range(node_endpoints_count):
+                node_endpoint = NodeEndpoint.__new__(NodeEndpoint)
                 node_endpoints.append(node_endpoint)
                 (node_endpoint.node_id,) = unpack_i(buf, pos)
                 pos += 4

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -28,16 +27,16 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ii = Struct(">ii").pack
-unpack_ii = Struct(">ii").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ii: Final = Struct(">ii").pack
+unpack_ii: Final = Struct(">ii").unpack_from
 
 
 class TopicPartitions(Message):
@@ -51,11 +50,11 @@ class TopicPartitions(Message):
         self,
         topic_id: bytes = ZERO_UUID,
         topic_name: str = "",
-        partitions: list[int] = UNSET,
+        partitions: list[int] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
         self.topic_name = topic_name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class Assignment(Message):
@@ -65,9 +64,9 @@ class Assignment(Message):
 
     def __init__(
         self,
-        topic_partitions: list[TopicPartitions] = UNSET,
+        topic_partitions: list[TopicPartitions] = UNSET_LIST,
     ) -> None:
-        self.topic_partitions = [] if topic_partitions is UNSET else topic_partitions
+        self.topic_partitions = [] if topic_partitions is UNSET_LIST else topic_partitions
 
 
 class Member(Message):
@@ -88,16 +87,16 @@ class Member(Message):
         member_epoch: int = 0,
         client_id: str = "",
         client_host: str = "",
-        subscribed_topic_names: list[str] = UNSET,
-        assignment: Assignment = UNSET,
+        subscribed_topic_names: list[str] = UNSET_LIST,
+        assignment: Assignment | None = None,
     ) -> None:
         self.member_id = member_id
         self.rack_id = rack_id
         self.member_epoch = member_epoch
         self.client_id = client_id
         self.client_host = client_host
-        self.subscribed_topic_names = [] if subscribed_topic_names is UNSET else subscribed_topic_names
-        self.assignment = Assignment() if assignment is UNSET else assignment
+        self.subscribed_topic_names = [] if subscribed_topic_names is UNSET_LIST else subscribed_topic_names
+        self.assignment = Assignment() if assignment is None else assignment
 
 
 class DescribedGroup(Message):
@@ -122,7 +121,7 @@ class DescribedGroup(Message):
         group_epoch: int = 0,
         assignment_epoch: int = 0,
         assignor_name: str = "",
-        members: list[Member] = UNSET,
+        members: list[Member] = UNSET_LIST,
         authorized_operations: int = -2147483648,
     ) -> None:
         self.error_code = error_code
@@ -132,7 +131,7 @@ class DescribedGroup(Message):
         self.group_epoch = group_epoch
         self.assignment_epoch = assignment_epoch
         self.assignor_name = assignor_name
-        self.members = [] if members is UNSET else members
+        self.members = [] if members is UNSET_LIST else members
         self.authorized_operations = authorized_operations
 
 
@@ -151,10 +150,10 @@ class ShareGroupDescribeResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        groups: list[DescribedGroup] = UNSET,
+        groups: list[DescribedGroup] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.groups = [] if groups is UNSET else groups
+        self.groups = [] if groups is UNSET_LIST else groups
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 1:
@@ -292,7 +291,7 @@ class ShareGroupDescribeResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.throttle_time_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -304,8 +303,9 @@ class ShareGroupDescribeResponse(WireMessage):
                 raise bad_length("groups", n)
             groups: list[DescribedGroup] = []
             self.groups = groups
-            for _ in range(n):
-                described_group = new(DescribedGroup)
+            groups_count = n
+            for _ in range(groups_count):
+                described_group = DescribedGroup.__new__(DescribedGroup)
                 groups.append(described_group)
                 (described_group.error_code,) = unpack_h(buf, pos)
                 pos += 2
@@ -354,8 +354,9 @@ class ShareGroupDescribeResponse(WireMessage):
                     raise bad_length("members", n)
                 members: list[Member] = []
                 described_group.members = members
-                for _ in range(n):
-                    member = new(Member)
+                members_count = n
+                for _ in range(members_count):
+                    member = Member.__new__(Member)
                     members.append(member)
                     n = buf[pos] - 1
                     pos += 1
@@ -402,7 +403,8 @@ class ShareGroupDescribeResponse(WireMessage):
                         raise bad_length("subscribed_topic_names", n)
                     subscribed_topic_names: list[str] = []
                     member.subscribed_topic_names = subscribed_topic_names
-                    for _ in range(n):
+                    subscribed_topic_names_count = n
+                    for _ in range(subscribed_topic_names_count):
                         n = buf[pos] - 1
                         pos += 1
                         if n > 126:
@@ -411,7 +413,7 @@ class ShareGroupDescribeResponse(WireMessage):
                             raise bad_length("subscribed_topic_names", n)
                         subscribed_topic_names.append(str(buf[pos : pos + n], "utf-8"))
                         pos += n
-                    assignment = new(Assignment)
+                    assignment = Assignment.__new__(Assignment)
                     member.assignment = assignment
                     n = buf[pos] - 1
                     pos += 1
@@ -421,8 +423,9 @@ class ShareGroupDescribeResponse(WireMessage):
                         raise bad_length("topic_partitions", n)
                     topic_partitions: list[TopicPartitions] = []
                     assignment.topic_partitions = topic_partitions
-                    for _ in range(n):
-                        topic_partitions_2 = new(TopicPartitions)
+                    topic_partitions_count = n
+                    for _ in range(topic_partitions_count):
+                        topic_partitions_2 = TopicPartitions.__new__(TopicPartitions)
                         topic_partitions.append(topic_partitions_2)
                         (topic_partitions_2.topic_id,) = unpack_u(buf, pos)
                         pos += 16

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -14,15 +14,14 @@ from moldau.protocol.wire import (
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class ShareGroupHeartbeatRequest(WireMessage):
@@ -111,7 +110,7 @@ class ShareGroupHeartbeatRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -153,7 +152,8 @@ class ShareGroupHeartbeatRequest(WireMessage):
             else:
                 subscribed_topic_names: list[str] = []
                 self.subscribed_topic_names = subscribed_topic_names
-                for _ in range(n):
+                subscribed_topic_names_count = n
+                for _ in range(subscribed_topic_names_count):
                     n = buf[pos] - 1
                     pos += 1
                     if n > 126:

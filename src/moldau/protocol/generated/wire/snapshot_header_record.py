@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
@@ -11,13 +11,12 @@ from moldau.protocol.wire import (
     UNWRITABLE,
     WireMessage,
     Writer,
-    new,
     skip_tags,
     unsupported_version,
 )
 
-pack_hq = Struct(">hq").pack
-unpack_hq = Struct(">hq").unpack_from
+pack_hq: Final = Struct(">hq").pack
+unpack_hq: Final = Struct(">hq").unpack_from
 
 
 class SnapshotHeaderRecord(WireMessage):
@@ -57,7 +56,7 @@ class SnapshotHeaderRecord(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.version, self.last_contained_log_timestamp = unpack_hq(buf, pos)
             pos += 10

@@ -2,27 +2,26 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
 
 
 class StreamsGroupDescribeRequest(WireMessage):
@@ -39,10 +38,10 @@ class StreamsGroupDescribeRequest(WireMessage):
 
     def __init__(
         self,
-        group_ids: list[str] = UNSET,
+        group_ids: list[str] = UNSET_LIST,
         include_authorized_operations: bool = False,
     ) -> None:
-        self.group_ids = [] if group_ids is UNSET else group_ids
+        self.group_ids = [] if group_ids is UNSET_LIST else group_ids
         self.include_authorized_operations = include_authorized_operations
 
     def write(self, w: Writer, version: int) -> None:
@@ -75,7 +74,7 @@ class StreamsGroupDescribeRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -85,7 +84,8 @@ class StreamsGroupDescribeRequest(WireMessage):
                 raise bad_length("group_ids", n)
             group_ids: list[str] = []
             self.group_ids = group_ids
-            for _ in range(n):
+            group_ids_count = n
+            for _ in range(group_ids_count):
                 n = buf[pos] - 1
                 pos += 1
                 if n > 126:

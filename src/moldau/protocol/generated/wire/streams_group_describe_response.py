@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -28,20 +27,20 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_H = Struct(">H").pack
-unpack_H = Struct(">H").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
-pack_ii = Struct(">ii").pack
-unpack_ii = Struct(">ii").unpack_from
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
+pack_H: Final = Struct(">H").pack
+unpack_H: Final = Struct(">H").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
+pack_ii: Final = Struct(">ii").pack
+unpack_ii: Final = Struct(">ii").unpack_from
+pack_iq: Final = Struct(">iq").pack
+unpack_iq: Final = Struct(">iq").unpack_from
 
 
 class KeyValue(Message):
@@ -72,12 +71,12 @@ class TopicInfo(Message):
         name: str = "",
         partitions: int = 0,
         replication_factor: int = 0,
-        topic_configs: list[KeyValue] = UNSET,
+        topic_configs: list[KeyValue] = UNSET_LIST,
     ) -> None:
         self.name = name
         self.partitions = partitions
         self.replication_factor = replication_factor
-        self.topic_configs = [] if topic_configs is UNSET else topic_configs
+        self.topic_configs = [] if topic_configs is UNSET_LIST else topic_configs
 
 
 class Subtopology(Message):
@@ -92,16 +91,16 @@ class Subtopology(Message):
     def __init__(
         self,
         subtopology_id: str = "",
-        source_topics: list[str] = UNSET,
-        repartition_sink_topics: list[str] = UNSET,
-        state_changelog_topics: list[TopicInfo] = UNSET,
-        repartition_source_topics: list[TopicInfo] = UNSET,
+        source_topics: list[str] = UNSET_LIST,
+        repartition_sink_topics: list[str] = UNSET_LIST,
+        state_changelog_topics: list[TopicInfo] = UNSET_LIST,
+        repartition_source_topics: list[TopicInfo] = UNSET_LIST,
     ) -> None:
         self.subtopology_id = subtopology_id
-        self.source_topics = [] if source_topics is UNSET else source_topics
-        self.repartition_sink_topics = [] if repartition_sink_topics is UNSET else repartition_sink_topics
-        self.state_changelog_topics = [] if state_changelog_topics is UNSET else state_changelog_topics
-        self.repartition_source_topics = [] if repartition_source_topics is UNSET else repartition_source_topics
+        self.source_topics = [] if source_topics is UNSET_LIST else source_topics
+        self.repartition_sink_topics = [] if repartition_sink_topics is UNSET_LIST else repartition_sink_topics
+        self.state_changelog_topics = [] if state_changelog_topics is UNSET_LIST else state_changelog_topics
+        self.repartition_source_topics = [] if repartition_source_topics is UNSET_LIST else repartition_source_topics
 
 
 class Topology(Message):
@@ -161,10 +160,10 @@ class TaskIds(Message):
     def __init__(
         self,
         subtopology_id: str = "",
-        partitions: list[int] = UNSET,
+        partitions: list[int] = UNSET_LIST,
     ) -> None:
         self.subtopology_id = subtopology_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class Assignment(Message):
@@ -176,13 +175,13 @@ class Assignment(Message):
 
     def __init__(
         self,
-        active_tasks: list[TaskIds] = UNSET,
-        standby_tasks: list[TaskIds] = UNSET,
-        warmup_tasks: list[TaskIds] = UNSET,
+        active_tasks: list[TaskIds] = UNSET_LIST,
+        standby_tasks: list[TaskIds] = UNSET_LIST,
+        warmup_tasks: list[TaskIds] = UNSET_LIST,
     ) -> None:
-        self.active_tasks = [] if active_tasks is UNSET else active_tasks
-        self.standby_tasks = [] if standby_tasks is UNSET else standby_tasks
-        self.warmup_tasks = [] if warmup_tasks is UNSET else warmup_tasks
+        self.active_tasks = [] if active_tasks is UNSET_LIST else active_tasks
+        self.standby_tasks = [] if standby_tasks is UNSET_LIST else standby_tasks
+        self.warmup_tasks = [] if warmup_tasks is UNSET_LIST else warmup_tasks
 
 
 class Member(Message):
@@ -215,11 +214,11 @@ class Member(Message):
         topology_epoch: int = 0,
         process_id: str = "",
         user_endpoint: Endpoint | None = None,
-        client_tags: list[KeyValue] = UNSET,
-        task_offsets: list[TaskOffset] = UNSET,
-        task_end_offsets: list[TaskOffset] = UNSET,
-        assignment: Assignment = UNSET,
-        target_assignment: Assignment = UNSET,
+        client_tags: list[KeyValue] = UNSET_LIST,
+        task_offsets: list[TaskOffset] = UNSET_LIST,
+        task_end_offsets: list[TaskOffset] = UNSET_LIST,
+        assignment: Assignment | None = None,
+        target_assignment: Assignment | None = None,
         is_classic: bool = False,
     ) -> None:
         self.member_id = member_id
@@ -231,11 +230,11 @@ class Member(Message):
         self.topology_epoch = topology_epoch
         self.process_id = process_id
         self.user_endpoint = user_endpoint
-        self.client_tags = [] if client_tags is UNSET else client_tags
-        self.task_offsets = [] if task_offsets is UNSET else task_offsets
-        self.task_end_offsets = [] if task_end_offsets is UNSET else task_end_offsets
-        self.assignment = Assignment() if assignment is UNSET else assignment
-        self.target_assignment = Assignment() if target_assignment is UNSET else target_assignment
+        self.client_tags = [] if client_tags is UNSET_LIST else client_tags
+        self.task_offsets = [] if task_offsets is UNSET_LIST else task_offsets
+        self.task_end_offsets = [] if task_end_offsets is UNSET_LIST else task_end_offsets
+        self.assignment = Assignment() if assignment is None else assignment
+        self.target_assignment = Assignment() if target_assignment is None else target_assignment
         self.is_classic = is_classic
 
 
@@ -261,7 +260,7 @@ class DescribedGroup(Message):
         group_epoch: int = 0,
         assignment_epoch: int = 0,
         topology: Topology | None = None,
-        members: list[Member] = UNSET,
+        members: list[Member] = UNSET_LIST,
         authorized_operations: int = -2147483648,
     ) -> None:
         self.error_code = error_code
@@ -271,7 +270,7 @@ class DescribedGroup(Message):
         self.group_epoch = group_epoch
         self.assignment_epoch = assignment_epoch
         self.topology = topology
-        self.members = [] if members is UNSET else members
+        self.members = [] if members is UNSET_LIST else members
         self.authorized_operations = authorized_operations
 
 
@@ -290,10 +289,10 @@ class StreamsGroupDescribeResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        groups: list[DescribedGroup] = UNSET,
+        groups: list[DescribedGroup] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.groups = [] if groups is UNSET else groups
+        self.groups = [] if groups is UNSET_LIST else groups
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -733,7 +732,7 @@ class StreamsGroupDescribeResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.throttle_time_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -745,8 +744,9 @@ class StreamsGroupDescribeResponse(WireMessage):
                 raise bad_length("groups", n)
             groups: list[DescribedGroup] = []
             self.groups = groups
-            for _ in range(n):
-                described_group = new(DescribedGroup)
+            groups_count = n
+            for _ in range(groups_count):
+                described_group = DescribedGroup.__new__(DescribedGroup)
                 groups.append(described_group)
                 (described_group.error_code,) = unpack_h(buf, pos)
                 pos += 2
@@ -784,7 +784,7 @@ class StreamsGroupDescribeResponse(WireMessage):
                 if n > 127:
                     described_group.topology = None
                 else:
-                    topology = new(Topology)
+                    topology = Topology.__new__(Topology)
                     described_group.topology = topology
                     (topology.epoch,) = unpack_i(buf, pos)
                     pos += 4
@@ -799,8 +799,9 @@ class StreamsGroupDescribeResponse(WireMessage):
                     else:
                         subtopologies: list[Subtopology] = []
                         topology.subtopologies = subtopologies
-                        for _ in range(n):
-                            subtopology = new(Subtopology)
+                        subtopologies_count = n
+                        for _ in range(subtopologies_count):
+                            subtopology = Subtopology.__new__(Subtopology)
                             subtopologies.append(subtopology)
                             n = buf[pos] - 1
                             pos += 1
@@ -818,7 +819,8 @@ class StreamsGroupDescribeResponse(WireMessage):
                                 raise bad_length("source_topics", n)
                             source_topics: list[str] = []
                             subtopology.source_topics = source_topics
-                            for _ in range(n):
+                            source_topics_count = n
+                            for _ in range(source_topics_count):
                                 n = buf[pos] - 1
                                 pos += 1
                                 if n > 126:
@@ -835,7 +837,8 @@ class StreamsGroupDescribeResponse(WireMessage):
                                 raise bad_length("repartition_sink_topics", n)
                             repartition_sink_topics: list[str] = []
                             subtopology.repartition_sink_topics = repartition_sink_topics
-                            for _ in range(n):
+                            repartition_sink_topics_count = n
+                            for _ in range(repartition_sink_topics_count):
                                 n = buf[pos] - 1
                                 pos += 1
                                 if n > 126:
@@ -852,8 +855,9 @@ class StreamsGroupDescribeResponse(WireMessage):
                                 raise bad_length("state_changelog_topics", n)
                             state_changelog_topics: list[TopicInfo] = []
                             subtopology.state_changelog_topics = state_changelog_topics
-                            for _ in range(n):
-                                topic_info = new(TopicInfo)
+                            state_changelog_topics_count = n
+                            for _ in range(state_changelog_topics_count):
+                                topic_info = TopicInfo.__new__(TopicInfo)
                                 state_changelog_topics.append(topic_info)
                                 n = buf[pos] - 1
                                 pos += 1
@@ -873,8 +877,9 @@ class StreamsGroupDescribeResponse(WireMessage):
                                     raise bad_length("topic_configs", n)
                                 topic_configs: list[KeyValue] = []
                                 topic_info.topic_configs = topic_configs
-                                for _ in range(n):
-                                    key_value = new(KeyValue)
+                                topic_configs_count = n
+                                for _ in range(topic_configs_count):
+                                    key_value = KeyValue.__new__(KeyValue)
                                     topic_configs.append(key_value)
                                     n = buf[pos] - 1
                                     pos += 1
@@ -908,8 +913,9 @@ class StreamsGroupDescribeResponse(WireMessage):
                                 raise bad_length("repartition_source_topics", n)
                             repartition_source_topics: list[TopicInfo] = []
                             subtopology.repartition_source_topics = repartition_source_topics
-                            for _ in range(n):
-                                topic_info_2 = new(TopicInfo)
+                            repartition_source_topics_count = n
+                            for _ in range(repartition_source_topics_count):
+                                topic_info_2 = TopicInfo.__new__(TopicInfo)
                                 repartition_source_topics.append(topic_info_2)
                                 n = buf[pos] - 1
                                 pos += 1
@@ -929,8 +935,9 @@ class StreamsGroupDescribeResponse(WireMessage):
                                     raise bad_length("topic_configs", n)
                                 topic_configs_2: list[KeyValue] = []
                                 topic_info_2.topic_configs = topic_configs_2
-                                for _ in range(n):
-                                    key_value_2 = new(KeyValue)
+                                topic_configs_count_2 = n
+                                for _ in range(topic_configs_count_2):
+                                    key_value_2 = KeyValue.__new__(KeyValue)
                                     topic_configs_2.append(key_value_2)
                                     n = buf[pos] - 1
                                     pos += 1
@@ -972,8 +979,9 @@ class StreamsGroupDescribeResponse(WireMessage):
                     raise bad_length("members", n)
                 members: list[Member] = []
                 described_group.members = members
-                for _ in range(n):
-                    member = new(Member)
+                members_count = n
+                for _ in range(members_count):
+                    member = Member.__new__(Member)
                     members.append(member)
                     n = buf[pos] - 1
                     pos += 1
@@ -1038,7 +1046,7 @@ class StreamsGroupDescribeResponse(WireMessage):
                     if n > 127:
                         member.user_endpoint = None
                     else:
-                        user_endpoint = new(Endpoint)
+                        user_endpoint = Endpoint.__new__(Endpoint)
                         member.user_endpoint = user_endpoint
                         n = buf[pos] - 1
                         pos += 1
@@ -1062,8 +1070,9 @@ class StreamsGroupDescribeResponse(WireMessage):
                         raise bad_length("client_tags", n)
                     client_tags: list[KeyValue] = []
                     member.client_tags = client_tags
-                    for _ in range(n):
-                        key_value_3 = new(KeyValue)
+                    client_tags_count = n
+                    for _ in range(client_tags_count):
+                        key_value_3 = KeyValue.__new__(KeyValue)
                         client_tags.append(key_value_3)
                         n = buf[pos] - 1
                         pos += 1
@@ -1093,8 +1102,9 @@ class StreamsGroupDescribeResponse(WireMessage):
                         raise bad_length("task_offsets", n)
                     task_offsets: list[TaskOffset] = []
                     member.task_offsets = task_offsets
-                    for _ in range(n):
-                        task_offset = new(TaskOffset)
+                    task_offsets_count = n
+                    for _ in range(task_offsets_count):
+                        task_offset = TaskOffset.__new__(TaskOffset)
                         task_offsets.append(task_offset)
                         n = buf[pos] - 1
                         pos += 1
@@ -1118,8 +1128,9 @@ class StreamsGroupDescribeResponse(WireMessage):
                         raise bad_length("task_end_offsets", n)
                     task_end_offsets: list[TaskOffset] = []
                     member.task_end_offsets = task_end_offsets
-                    for _ in range(n):
-                        task_offset_2 = new(TaskOffset)
+                    task_end_offsets_count = n
+                    for _ in range(task_end_offsets_count):
+                        task_offset_2 = TaskOffset.__new__(TaskOffset)
                         task_end_offsets.append(task_offset_2)
                         n = buf[pos] - 1
                         pos += 1
@@ -1135,7 +1146,7 @@ class StreamsGroupDescribeResponse(WireMessage):
                             pos = skip_tags(buf, pos, end)
                         else:
                             pos += 1
-                    assignment = new(Assignment)
+                    assignment = Assignment.__new__(Assignment)
                     member.assignment = assignment
                     n = buf[pos] - 1
                     pos += 1
@@ -1145,8 +1156,9 @@ class StreamsGroupDescribeResponse(WireMessage):
                         raise bad_length("active_tasks", n)
                     active_tasks: list[TaskIds] = []
                     assignment.active_tasks = active_tasks
-                    for _ in range(n):
-                        task_ids = new(TaskIds)
+                    active_tasks_count = n
+                    for _ in range(active_tasks_count):
+                        task_ids = TaskIds.__new__(TaskIds)
                         active_tasks.append(task_ids)
                         n = buf[pos] - 1
                         pos += 1
@@ -1179,8 +1191,9 @@ class StreamsGroupDescribeResponse(WireMessage):
                         raise bad_length("standby_tasks", n)
                     standby_tasks: list[TaskIds] = []
                     assignment.standby_tasks = standby_tasks
-                    for _ in range(n):
-                        task_ids_2 = new(TaskIds)
+                    standby_tasks_count = n
+                    for _ in range(standby_tasks_count):
+                        task_ids_2 = TaskIds.__new__(TaskIds)
                         standby_tasks.append(task_ids_2)
                         n = buf[pos] - 1
                         pos += 1
@@ -1213,8 +1226,9 @@ class StreamsGroupDescribeResponse(WireMessage):
                         raise bad_length("warmup_tasks", n)
                     warmup_tasks: list[TaskIds] = []
                     assignment.warmup_tasks = warmup_tasks
-                    for _ in range(n):
-                        task_ids_3 = new(TaskIds)
+                    warmup_tasks_count = n
+                    for _ in range(warmup_tasks_count):
+                        task_ids_3 = TaskIds.__new__(TaskIds)
                         warmup_tasks.append(task_ids_3)
                         n = buf[pos] - 1
                         pos += 1
@@ -1243,7 +1257,7 @@ class StreamsGroupDescribeResponse(WireMessage):
                         pos = skip_tags(buf, pos, end)
                     else:
                         pos += 1
-                    target_assignment = new(Assignment)
+                    target_assignment = Assignment.__new__(Assignment)
                     member.target_assignment = target_assignment
                     n = buf[pos] - 1
                     pos += 1
@@ -1253,8 +1267,9 @@ class StreamsGroupDescribeResponse(WireMessage):
                         raise bad_length("active_tasks", n)
                     active_tasks_2: list[TaskIds] = []
                     target_assignment.active_tasks = active_tasks_2
-                    for _ in range(n):
-                        task_ids_4 = new(TaskIds)
+                    active_tasks_count_2 = n
+                    for _ in range(active_tasks_count_2):
+                        task_ids_4 = TaskIds.__new__(TaskIds)
                         active_tasks_2.append(task_ids_4)
                         n = buf[pos] - 1
                         pos += 1
@@ -1287,8 +1302,9 @@ class StreamsGroupDescribeResponse(WireMessage):
                         raise bad_length("standby_tasks", n)
                     standby_tasks_2: list[TaskIds] = []
                     target_assignment.standby_tasks = standby_tasks_2
-                    for _ in range(n):
-                        task_ids_5 = new(TaskIds)
+                    standby_tasks_count_2 = n
+                    for _ in range(standby_tasks_count_2):
+                        task_ids_5 = TaskIds.__new__(TaskIds)
                         standby_tasks_2.append(task_ids_5)
                         n = buf[pos] - 1
                         pos += 1
@@ -1321,8 +1337,9 @@ class StreamsGroupDescribeResponse(WireMessage):
                         raise bad_length("warmup_tasks", n)
                     warmup_tasks_2: list[TaskIds] = []
                     target_assignment.warmup_tasks = warmup_tasks_2
-                    for _ in range(n):
-                        task_ids_6 = new(TaskIds)
+                    warmup_tasks_count_2 = n
+                    for _ in range(warmup_tasks_count_2):
+                        task_ids_6 = TaskIds.__new__(TaskIds)
                         warmup_tasks_2.append(task_ids_6)
                         n = buf[pos] - 1
                         pos += 1

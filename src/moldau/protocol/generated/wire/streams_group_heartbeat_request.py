@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -28,18 +27,18 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_H = Struct(">H").pack
-unpack_H = Struct(">H").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
-pack_ii = Struct(">ii").pack
-unpack_ii = Struct(">ii").unpack_from
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
+pack_H: Final = Struct(">H").pack
+unpack_H: Final = Struct(">H").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
+pack_ii: Final = Struct(">ii").pack
+unpack_ii: Final = Struct(">ii").unpack_from
+pack_iq: Final = Struct(">iq").pack
+unpack_iq: Final = Struct(">iq").unpack_from
 
 
 class KeyValue(Message):
@@ -70,12 +69,12 @@ class TopicInfo(Message):
         name: str = "",
         partitions: int = 0,
         replication_factor: int = 0,
-        topic_configs: list[KeyValue] = UNSET,
+        topic_configs: list[KeyValue] = UNSET_LIST,
     ) -> None:
         self.name = name
         self.partitions = partitions
         self.replication_factor = replication_factor
-        self.topic_configs = [] if topic_configs is UNSET else topic_configs
+        self.topic_configs = [] if topic_configs is UNSET_LIST else topic_configs
 
 
 class CopartitionGroup(Message):
@@ -87,13 +86,13 @@ class CopartitionGroup(Message):
 
     def __init__(
         self,
-        source_topics: list[int] = UNSET,
-        source_topic_regex: list[int] = UNSET,
-        repartition_source_topics: list[int] = UNSET,
+        source_topics: list[int] = UNSET_LIST,
+        source_topic_regex: list[int] = UNSET_LIST,
+        repartition_source_topics: list[int] = UNSET_LIST,
     ) -> None:
-        self.source_topics = [] if source_topics is UNSET else source_topics
-        self.source_topic_regex = [] if source_topic_regex is UNSET else source_topic_regex
-        self.repartition_source_topics = [] if repartition_source_topics is UNSET else repartition_source_topics
+        self.source_topics = [] if source_topics is UNSET_LIST else source_topics
+        self.source_topic_regex = [] if source_topic_regex is UNSET_LIST else source_topic_regex
+        self.repartition_source_topics = [] if repartition_source_topics is UNSET_LIST else repartition_source_topics
 
 
 class Subtopology(Message):
@@ -110,20 +109,20 @@ class Subtopology(Message):
     def __init__(
         self,
         subtopology_id: str = "",
-        source_topics: list[str] = UNSET,
-        source_topic_regex: list[str] = UNSET,
-        state_changelog_topics: list[TopicInfo] = UNSET,
-        repartition_sink_topics: list[str] = UNSET,
-        repartition_source_topics: list[TopicInfo] = UNSET,
-        copartition_groups: list[CopartitionGroup] = UNSET,
+        source_topics: list[str] = UNSET_LIST,
+        source_topic_regex: list[str] = UNSET_LIST,
+        state_changelog_topics: list[TopicInfo] = UNSET_LIST,
+        repartition_sink_topics: list[str] = UNSET_LIST,
+        repartition_source_topics: list[TopicInfo] = UNSET_LIST,
+        copartition_groups: list[CopartitionGroup] = UNSET_LIST,
     ) -> None:
         self.subtopology_id = subtopology_id
-        self.source_topics = [] if source_topics is UNSET else source_topics
-        self.source_topic_regex = [] if source_topic_regex is UNSET else source_topic_regex
-        self.state_changelog_topics = [] if state_changelog_topics is UNSET else state_changelog_topics
-        self.repartition_sink_topics = [] if repartition_sink_topics is UNSET else repartition_sink_topics
-        self.repartition_source_topics = [] if repartition_source_topics is UNSET else repartition_source_topics
-        self.copartition_groups = [] if copartition_groups is UNSET else copartition_groups
+        self.source_topics = [] if source_topics is UNSET_LIST else source_topics
+        self.source_topic_regex = [] if source_topic_regex is UNSET_LIST else source_topic_regex
+        self.state_changelog_topics = [] if state_changelog_topics is UNSET_LIST else state_changelog_topics
+        self.repartition_sink_topics = [] if repartition_sink_topics is UNSET_LIST else repartition_sink_topics
+        self.repartition_source_topics = [] if repartition_source_topics is UNSET_LIST else repartition_source_topics
+        self.copartition_groups = [] if copartition_groups is UNSET_LIST else copartition_groups
 
 
 class Topology(Message):
@@ -135,10 +134,10 @@ class Topology(Message):
     def __init__(
         self,
         epoch: int = 0,
-        subtopologies: list[Subtopology] = UNSET,
+        subtopologies: list[Subtopology] = UNSET_LIST,
     ) -> None:
         self.epoch = epoch
-        self.subtopologies = [] if subtopologies is UNSET else subtopologies
+        self.subtopologies = [] if subtopologies is UNSET_LIST else subtopologies
 
 
 class TaskIds(Message):
@@ -150,10 +149,10 @@ class TaskIds(Message):
     def __init__(
         self,
         subtopology_id: str = "",
-        partitions: list[int] = UNSET,
+        partitions: list[int] = UNSET_LIST,
     ) -> None:
         self.subtopology_id = subtopology_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class Endpoint(Message):
@@ -626,7 +625,7 @@ class StreamsGroupHeartbeatRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -675,7 +674,7 @@ class StreamsGroupHeartbeatRequest(WireMessage):
             if n > 127:
                 self.topology = None
             else:
-                topology = new(Topology)
+                topology = Topology.__new__(Topology)
                 self.topology = topology
                 (topology.epoch,) = unpack_i(buf, pos)
                 pos += 4
@@ -687,8 +686,9 @@ class StreamsGroupHeartbeatRequest(WireMessage):
                     raise bad_length("subtopologies", n)
                 subtopologies: list[Subtopology] = []
                 topology.subtopologies = subtopologies
-                for _ in range(n):
-                    subtopology = new(Subtopology)
+                subtopologies_count = n
+                for _ in range(subtopologies_count):
+                    subtopology = Subtopology.__new__(Subtopology)
                     subtopologies.append(subtopology)
                     n = buf[pos] - 1
                     pos += 1
@@ -706,7 +706,8 @@ class StreamsGroupHeartbeatRequest(WireMessage):
                         raise bad_length("source_topics", n)
                     source_topics: list[str] = []
                     subtopology.source_topics = source_topics
-                    for _ in range(n):
+                    source_topics_count = n
+                    for _ in range(source_topics_count):
                         n = buf[pos] - 1
                         pos += 1
                         if n > 126:
@@ -723,7 +724,8 @@ class StreamsGroupHeartbeatRequest(WireMessage):
                         raise bad_length("source_topic_regex", n)
                     source_topic_regex: list[str] = []
                     subtopology.source_topic_regex = source_topic_regex
-                    for _ in range(n):
+                    source_topic_regex_count = n
+                    for _ in range(source_topic_regex_count):
                         n = buf[pos] - 1
                         pos += 1
                         if n > 126:
@@ -740,8 +742,9 @@ class StreamsGroupHeartbeatRequest(WireMessage):
                         raise bad_length("state_changelog_topics", n)
                     state_changelog_topics: list[TopicInfo] = []
                     subtopology.state_changelog_topics = state_changelog_topics
-                    for _ in range(n):
-                        topic_info = new(TopicInfo)
+                    state_changelog_topics_count = n
+                    for _ in range(state_changelog_topics_count):
+                        topic_info = TopicInfo.__new__(TopicInfo)
                         state_changelog_topics.append(topic_info)
                         n = buf[pos] - 1
                         pos += 1
@@ -761,8 +764,9 @@ class StreamsGroupHeartbeatRequest(WireMessage):
                             raise bad_length("topic_configs", n)
                         topic_configs: list[KeyValue] = []
                         topic_info.topic_configs = topic_configs
-                        for _ in range(n):
-                            key_value = new(KeyValue)
+                        topic_configs_count = n
+                        for _ in range(topic_configs_count):
+                            key_value = KeyValue.__new__(KeyValue)
                             topic_configs.append(key_value)
                             n = buf[pos] - 1
                             pos += 1
@@ -796,7 +800,8 @@ class StreamsGroupHeartbeatRequest(WireMessage):
                         raise bad_length("repartition_sink_topics", n)
                     repartition_sink_topics: list[str] = []
                     subtopology.repartition_sink_topics = repartition_sink_topics
-                    for _ in range(n):
+                    repartition_sink_topics_count = n
+                    for _ in range(repartition_sink_topics_count):
                         n = buf[pos] - 1
                         pos += 1
                         if n > 126:
@@ -813,8 +818,9 @@ class StreamsGroupHeartbeatRequest(WireMessage):
                         raise bad_length("repartition_source_topics", n)
                     repartition_source_topics: list[TopicInfo] = []
                     subtopology.repartition_source_topics = repartition_source_topics
-                    for _ in range(n):
-                        topic_info_2 = new(TopicInfo)
+                    repartition_source_topics_count = n
+                    for _ in range(repartition_source_topics_count):
+                        topic_info_2 = TopicInfo.__new__(TopicInfo)
                         repartition_source_topics.append(topic_info_2)
                         n = buf[pos] - 1
                         pos += 1
@@ -834,8 +840,9 @@ class StreamsGroupHeartbeatRequest(WireMessage):
                             raise bad_length("topic_configs", n)
                         topic_configs_2: list[KeyValue] = []
                         topic_info_2.topic_configs = topic_configs_2
-                        for _ in range(n):
-                            key_value_2 = new(KeyValue)
+                        topic_configs_count_2 = n
+                        for _ in range(topic_configs_count_2):
+                            key_value_2 = KeyValue.__new__(KeyValue)
                             topic_configs_2.append(key_value_2)
                             n = buf[pos] - 1
                             pos += 1
@@ -869,8 +876,9 @@ class StreamsGroupHeartbeatRequest(WireMessage):
                         raise bad_length("copartition_groups", n)
                     copartition_groups: list[CopartitionGroup] = []
                     subtopology.copartition_groups = copartition_groups
-                    for _ in range(n):
-                        copartition_group = new(CopartitionGroup)
+                    copartition_groups_count = n
+                    for _ in range(copartition_groups_count):
+                        copartition_group = CopartitionGroup.__new__(CopartitionGroup)
                         copartition_groups.append(copartition_group)
                         n = buf[pos] - 1
                         pos += 1
@@ -919,8 +927,9 @@ class StreamsGroupHeartbeatRequest(WireMessage):
             else:
                 active_tasks: list[TaskIds] = []
                 self.active_tasks = active_tasks
-                for _ in range(n):
-                    task_ids = new(TaskIds)
+                active_tasks_count = n
+                for _ in range(active_tasks_count):
+                    task_ids = TaskIds.__new__(TaskIds)
                     active_tasks.append(task_ids)
                     n = buf[pos] - 1
                     pos += 1
@@ -956,8 +965,9 @@ class StreamsGroupHeartbeatRequest(WireMessage):
             else:
                 standby_tasks: list[TaskIds] = []
                 self.standby_tasks = standby_tasks
-                for _ in range(n):
-                    task_ids_2 = new(TaskIds)
+                standby_tasks_count = n
+                for _ in range(standby_tasks_count):
+                    task_ids_2 = TaskIds.__new__(TaskIds)
                     standby_tasks.append(task_ids_2)
                     n = buf[pos] - 1
                     pos += 1
@@ -993,8 +1003,9 @@ class StreamsGroupHeartbeatRequest(WireMessage):
             else:
                 warmup_tasks: list[TaskIds] = []
                 self.warmup_tasks = warmup_tasks
-                for _ in range(n):
-                    task_ids_3 = new(TaskIds)
+                warmup_tasks_count = n
+                for _ in range(warmup_tasks_count):
+                    task_ids_3 = TaskIds.__new__(TaskIds)
                     warmup_tasks.append(task_ids_3)
                     n = buf[pos] - 1
                     pos += 1
@@ -1035,7 +1046,7 @@ class StreamsGroupHeartbeatRequest(WireMessage):
             if n > 127:
                 self.user_endpoint = None
             else:
-                user_endpoint = new(Endpoint)
+                user_endpoint = Endpoint.__new__(Endpoint)
                 self.user_endpoint = user_endpoint
                 n = buf[pos] - 1
                 pos += 1
@@ -1062,8 +1073,9 @@ class StreamsGroupHeartbeatRequest(WireMessage):
             else:
                 client_tags: list[KeyValue] = []
                 self.client_tags = client_tags
-                for _ in range(n):
-                    key_value_3 = new(KeyValue)
+                client_tags_count = n
+                for _ in range(client_tags_count):
+                    key_value_3 = KeyValue.__new__(KeyValue)
                     client_tags.append(key_value_3)
                     n = buf[pos] - 1
                     pos += 1
@@ -1096,8 +1108,9 @@ class StreamsGroupHeartbeatRequest(WireMessage):
             else:
                 task_offsets: list[TaskOffset] = []
                 self.task_offsets = task_offsets
-                for _ in range(n):
-                    task_offset = new(TaskOffset)
+                task_offsets_count = n
+                for _ in range(task_offsets_count):
+                    task_offset = TaskOffset.__new__(TaskOffset)
                     task_offsets.append(task_offset)
                     n = buf[pos] - 1
                     pos += 1
@@ -1124,8 +1137,9 @@ class StreamsGroupHeartbeatRequest(WireMessage):
             else:
                 task_end_offsets: list[TaskOffset] = []
                 self.task_end_offsets = task_end_offsets
-                for _ in range(n):
-                    task_offset_2 = new(TaskOffset)
+                task_end_offsets_count = n
+                for _ in range(task_end_offsets_count):
+                    task_offset_2 = TaskOffset.__new__(TaskOffset)
                     task_end_offsets.append(task_offset_2)
                     n = buf[pos] - 1
                     pos += 1

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -28,16 +27,16 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_H = Struct(">H").pack
-unpack_H = Struct(">H").unpack_from
-pack_b = Struct(">b").pack
-unpack_b = Struct(">b").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
-pack_iiii = Struct(">iiii").pack
-unpack_iiii = Struct(">iiii").unpack_from
+pack_H: Final = Struct(">H").pack
+unpack_H: Final = Struct(">H").unpack_from
+pack_b: Final = Struct(">b").pack
+unpack_b: Final = Struct(">b").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
+pack_iiii: Final = Struct(">iiii").pack
+unpack_iiii: Final = Struct(">iiii").unpack_from
 
 
 class Status(Message):
@@ -64,10 +63,10 @@ class TaskIds(Message):
     def __init__(
         self,
         subtopology_id: str = "",
-        partitions: list[int] = UNSET,
+        partitions: list[int] = UNSET_LIST,
     ) -> None:
         self.subtopology_id = subtopology_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class Endpoint(Message):
@@ -94,10 +93,10 @@ class TopicPartition(Message):
     def __init__(
         self,
         topic: str = "",
-        partitions: list[int] = UNSET,
+        partitions: list[int] = UNSET_LIST,
     ) -> None:
         self.topic = topic
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class EndpointToPartitions(Message):
@@ -109,13 +108,13 @@ class EndpointToPartitions(Message):
 
     def __init__(
         self,
-        user_endpoint: Endpoint = UNSET,
-        active_partitions: list[TopicPartition] = UNSET,
-        standby_partitions: list[TopicPartition] = UNSET,
+        user_endpoint: Endpoint | None = None,
+        active_partitions: list[TopicPartition] = UNSET_LIST,
+        standby_partitions: list[TopicPartition] = UNSET_LIST,
     ) -> None:
-        self.user_endpoint = Endpoint() if user_endpoint is UNSET else user_endpoint
-        self.active_partitions = [] if active_partitions is UNSET else active_partitions
-        self.standby_partitions = [] if standby_partitions is UNSET else standby_partitions
+        self.user_endpoint = Endpoint() if user_endpoint is None else user_endpoint
+        self.active_partitions = [] if active_partitions is UNSET_LIST else active_partitions
+        self.standby_partitions = [] if standby_partitions is UNSET_LIST else standby_partitions
 
 
 class StreamsGroupHeartbeatResponse(WireMessage):
@@ -152,7 +151,7 @@ class StreamsGroupHeartbeatResponse(WireMessage):
         heartbeat_interval_ms: int = 0,
         acceptable_recovery_lag: int = 0,
         task_offset_interval_ms: int = 0,
-        status: list[Status] | None = UNSET,
+        status: list[Status] | None = UNSET_LIST,
         active_tasks: list[TaskIds] | None = None,
         standby_tasks: list[TaskIds] | None = None,
         warmup_tasks: list[TaskIds] | None = None,
@@ -167,7 +166,7 @@ class StreamsGroupHeartbeatResponse(WireMessage):
         self.heartbeat_interval_ms = heartbeat_interval_ms
         self.acceptable_recovery_lag = acceptable_recovery_lag
         self.task_offset_interval_ms = task_offset_interval_ms
-        self.status = [] if status is UNSET else status
+        self.status = [] if status is UNSET_LIST else status
         self.active_tasks = active_tasks
         self.standby_tasks = standby_tasks
         self.warmup_tasks = warmup_tasks
@@ -372,7 +371,7 @@ class StreamsGroupHeartbeatResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
             pos += 6
@@ -408,8 +407,9 @@ class StreamsGroupHeartbeatResponse(WireMessage):
             else:
                 status: list[Status] = []
                 self.status = status
-                for _ in range(n):
-                    status_2 = new(Status)
+                status_count = n
+                for _ in range(status_count):
+                    status_2 = Status.__new__(Status)
                     status.append(status_2)
                     (status_2.status_code,) = unpack_b(buf, pos)
                     pos += 1
@@ -436,8 +436,9 @@ class StreamsGroupHeartbeatResponse(WireMessage):
             else:
                 active_tasks: list[TaskIds] = []
                 self.active_tasks = active_tasks
-                for _ in range(n):
-                    task_ids = new(TaskIds)
+                active_tasks_count = n
+                for _ in range(active_tasks_count):
+                    task_ids = TaskIds.__new__(TaskIds)
                     active_tasks.append(task_ids)
                     n = buf[pos] - 1
                     pos += 1
@@ -473,8 +474,9 @@ class StreamsGroupHeartbeatResponse(WireMessage):
             else:
                 standby_tasks: list[TaskIds] = []
                 self.standby_tasks = standby_tasks
-                for _ in range(n):
-                    task_ids_2 = new(TaskIds)
+                standby_tasks_count = n
+                for _ in range(standby_tasks_count):
+                    task_ids_2 = TaskIds.__new__(TaskIds)
                     standby_tasks.append(task_ids_2)
                     n = buf[pos] - 1
                     pos += 1
@@ -510,8 +512,9 @@ class StreamsGroupHeartbeatResponse(WireMessage):
             else:
                 warmup_tasks: list[TaskIds] = []
                 self.warmup_tasks = warmup_tasks
-                for _ in range(n):
-                    task_ids_3 = new(TaskIds)
+                warmup_tasks_count = n
+                for _ in range(warmup_tasks_count):
+                    task_ids_3 = TaskIds.__new__(TaskIds)
                     warmup_tasks.append(task_ids_3)
                     n = buf[pos] - 1
                     pos += 1
@@ -549,10 +552,11 @@ class StreamsGroupHeartbeatResponse(WireMessage):
             else:
                 partitions_by_user_endpoint: list[EndpointToPartitions] = []
                 self.partitions_by_user_endpoint = partitions_by_user_endpoint
-                for _ in range(n):
-                    endpoint_to_partitions = new(EndpointToPartitions)
+                partitions_by_user_endpoint_count = n
+                for _ in range(partitions_by_user_endpoint_count):
+                    endpoint_to_partitions = EndpointToPartitions.__new__(EndpointToPartitions)
                     partitions_by_user_endpoint.append(endpoint_to_partitions)
-                    user_endpoint = new(Endpoint)
+                    user_endpoint = Endpoint.__new__(Endpoint)
                     endpoint_to_partitions.user_endpoint = user_endpoint
                     n = buf[pos] - 1
                     pos += 1
@@ -576,8 +580,9 @@ class StreamsGroupHeartbeatResponse(WireMessage):
                         raise bad_length("active_partitions", n)
                     active_partitions: list[TopicPartition] = []
                     endpoint_to_partitions.active_partitions = active_partitions
-                    for _ in range(n):
-                        topic_partition = new(TopicPartition)
+                    active_partitions_count = n
+                    for _ in range(active_partitions_count):
+                        topic_partition = TopicPartition.__new__(TopicPartition)
                         active_partitions.append(topic_partition)
                         n = buf[pos] - 1
                         pos += 1
@@ -610,8 +615,9 @@ class StreamsGroupHeartbeatResponse(WireMessage):
                         raise bad_length("standby_partitions", n)
                     standby_partitions: list[TopicPartition] = []
                     endpoint_to_partitions.standby_partitions = standby_partitions
-                    for _ in range(n):
-                        topic_partition_2 = new(TopicPartition)
+                    standby_partitions_count = n
+                    for _ in range(standby_partitions_count):
+                        topic_partition_2 = TopicPartition.__new__(TopicPartition)
                         standby_partitions.append(topic_partition_2)
                         n = buf[pos] - 1
                         pos += 1

@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,10 +23,10 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class SyncGroupRequestAssignment(Message):
@@ -70,7 +69,7 @@ class SyncGroupRequest(WireMessage):
         group_instance_id: str | None = None,
         protocol_type: str | None = None,
         protocol_name: str | None = None,
-        assignments: list[SyncGroupRequestAssignment] = UNSET,
+        assignments: list[SyncGroupRequestAssignment] = UNSET_LIST,
     ) -> None:
         self.group_id = group_id
         self.generation_id = generation_id
@@ -78,7 +77,7 @@ class SyncGroupRequest(WireMessage):
         self.group_instance_id = group_instance_id
         self.protocol_type = protocol_type
         self.protocol_name = protocol_name
-        self.assignments = [] if assignments is UNSET else assignments
+        self.assignments = [] if assignments is UNSET_LIST else assignments
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 5:
@@ -195,7 +194,7 @@ class SyncGroupRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -279,8 +278,9 @@ class SyncGroupRequest(WireMessage):
                 raise bad_length("assignments", n)
             assignments: list[SyncGroupRequestAssignment] = []
             self.assignments = assignments
-            for _ in range(n):
-                sync_group_request_assignment = new(SyncGroupRequestAssignment)
+            assignments_count = n
+            for _ in range(assignments_count):
+                sync_group_request_assignment = SyncGroupRequestAssignment.__new__(SyncGroupRequestAssignment)
                 assignments.append(sync_group_request_assignment)
                 if flexible:
                     n = buf[pos] - 1

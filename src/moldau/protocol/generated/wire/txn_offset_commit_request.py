@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,18 +23,18 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iq = Struct(">iq").pack
-unpack_iq = Struct(">iq").unpack_from
-pack_iqi = Struct(">iqi").pack
-unpack_iqi = Struct(">iqi").unpack_from
-pack_qh = Struct(">qh").pack
-unpack_qh = Struct(">qh").unpack_from
-pack_qhi = Struct(">qhi").pack
-unpack_qhi = Struct(">qhi").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iq: Final = Struct(">iq").pack
+unpack_iq: Final = Struct(">iq").unpack_from
+pack_iqi: Final = Struct(">iqi").pack
+unpack_iqi: Final = Struct(">iqi").unpack_from
+pack_qh: Final = Struct(">qh").pack
+unpack_qh: Final = Struct(">qh").unpack_from
+pack_qhi: Final = Struct(">qhi").pack
+unpack_qhi: Final = Struct(">qhi").unpack_from
 
 
 class TxnOffsetCommitRequestPartition(Message):
@@ -68,10 +67,10 @@ class TxnOffsetCommitRequestTopic(Message):
     def __init__(
         self,
         name: str = "",
-        partitions: list[TxnOffsetCommitRequestPartition] = UNSET,
+        partitions: list[TxnOffsetCommitRequestPartition] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class TxnOffsetCommitRequest(WireMessage):
@@ -101,7 +100,7 @@ class TxnOffsetCommitRequest(WireMessage):
         generation_id: int = -1,
         member_id: str = "",
         group_instance_id: str | None = None,
-        topics: list[TxnOffsetCommitRequestTopic] = UNSET,
+        topics: list[TxnOffsetCommitRequestTopic] = UNSET_LIST,
     ) -> None:
         self.transactional_id = transactional_id
         self.group_id = group_id
@@ -110,7 +109,7 @@ class TxnOffsetCommitRequest(WireMessage):
         self.generation_id = generation_id
         self.member_id = member_id
         self.group_instance_id = group_instance_id
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 5:
@@ -234,7 +233,7 @@ class TxnOffsetCommitRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             if flexible:
                 n = buf[pos] - 1
@@ -302,8 +301,9 @@ class TxnOffsetCommitRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[TxnOffsetCommitRequestTopic] = []
             self.topics = topics
-            for _ in range(n):
-                txn_offset_commit_request_topic = new(TxnOffsetCommitRequestTopic)
+            topics_count = n
+            for _ in range(topics_count):
+                txn_offset_commit_request_topic = TxnOffsetCommitRequestTopic.__new__(TxnOffsetCommitRequestTopic)
                 topics.append(txn_offset_commit_request_topic)
                 if flexible:
                     n = buf[pos] - 1
@@ -329,8 +329,9 @@ class TxnOffsetCommitRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[TxnOffsetCommitRequestPartition] = []
                 txn_offset_commit_request_topic.partitions = partitions
-                for _ in range(n):
-                    txn_offset_commit_request_partition = new(TxnOffsetCommitRequestPartition)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    txn_offset_commit_request_partition = TxnOffsetCommitRequestPartition.__new__(TxnOffsetCommitRequestPartition)
                     partitions.append(txn_offset_commit_request_partition)
                     if since_2:
                         txn_offset_commit_request_partition.partition_index, txn_offset_commit_request_partition.committed_offset, txn_offset_commit_request_partition.committed_leader_epoch = unpack_iqi(buf, pos)

@@ -2,33 +2,32 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class TxnOffsetCommitResponsePartition(Message):
@@ -55,10 +54,10 @@ class TxnOffsetCommitResponseTopic(Message):
     def __init__(
         self,
         name: str = "",
-        partitions: list[TxnOffsetCommitResponsePartition] = UNSET,
+        partitions: list[TxnOffsetCommitResponsePartition] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class TxnOffsetCommitResponse(WireMessage):
@@ -76,10 +75,10 @@ class TxnOffsetCommitResponse(WireMessage):
     def __init__(
         self,
         throttle_time_ms: int = 0,
-        topics: list[TxnOffsetCommitResponseTopic] = UNSET,
+        topics: list[TxnOffsetCommitResponseTopic] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 5:
@@ -134,7 +133,7 @@ class TxnOffsetCommitResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.throttle_time_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -150,8 +149,9 @@ class TxnOffsetCommitResponse(WireMessage):
                 raise bad_length("topics", n)
             topics: list[TxnOffsetCommitResponseTopic] = []
             self.topics = topics
-            for _ in range(n):
-                txn_offset_commit_response_topic = new(TxnOffsetCommitResponseTopic)
+            topics_count = n
+            for _ in range(topics_count):
+                txn_offset_commit_response_topic = TxnOffsetCommitResponseTopic.__new__(TxnOffsetCommitResponseTopic)
                 topics.append(txn_offset_commit_response_topic)
                 if flexible:
                     n = buf[pos] - 1
@@ -177,8 +177,9 @@ class TxnOffsetCommitResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[TxnOffsetCommitResponsePartition] = []
                 txn_offset_commit_response_topic.partitions = partitions
-                for _ in range(n):
-                    txn_offset_commit_response_partition = new(TxnOffsetCommitResponsePartition)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    txn_offset_commit_response_partition = TxnOffsetCommitResponsePartition.__new__(TxnOffsetCommitResponsePartition)
                     partitions.append(txn_offset_commit_response_partition)
                     txn_offset_commit_response_partition.partition_index, txn_offset_commit_response_partition.error_code = unpack_ih(buf, pos)
                     pos += 6

@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,14 +23,14 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_z = Struct(">?").pack
-unpack_z = Struct(">?").unpack_from
-pack_hz = Struct(">h?").pack
-unpack_hz = Struct(">h?").unpack_from
-pack_hb = Struct(">hb").pack
-unpack_hb = Struct(">hb").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
+pack_z: Final = Struct(">?").pack
+unpack_z: Final = Struct(">?").unpack_from
+pack_hz: Final = Struct(">h?").pack
+unpack_hz: Final = Struct(">h?").unpack_from
+pack_hb: Final = Struct(">hb").pack
+unpack_hb: Final = Struct(">hb").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
 
 
 class FeatureUpdateKey(Message):
@@ -71,11 +70,11 @@ class UpdateFeaturesRequest(WireMessage):
     def __init__(
         self,
         timeout_ms: int = 60000,
-        feature_updates: list[FeatureUpdateKey] = UNSET,
+        feature_updates: list[FeatureUpdateKey] = UNSET_LIST,
         validate_only: bool = False,
     ) -> None:
         self.timeout_ms = timeout_ms
-        self.feature_updates = [] if feature_updates is UNSET else feature_updates
+        self.feature_updates = [] if feature_updates is UNSET_LIST else feature_updates
         self.validate_only = validate_only
 
     def write(self, w: Writer, version: int) -> None:
@@ -124,7 +123,7 @@ class UpdateFeaturesRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.timeout_ms,) = unpack_i(buf, pos)
             pos += 4
@@ -136,8 +135,9 @@ class UpdateFeaturesRequest(WireMessage):
                 raise bad_length("feature_updates", n)
             feature_updates: list[FeatureUpdateKey] = []
             self.feature_updates = feature_updates
-            for _ in range(n):
-                feature_update_key = new(FeatureUpdateKey)
+            feature_updates_count = n
+            for _ in range(feature_updates_count):
+                feature_update_key = FeatureUpdateKey.__new__(FeatureUpdateKey)
                 feature_updates.append(feature_update_key)
                 n = buf[pos] - 1
                 pos += 1

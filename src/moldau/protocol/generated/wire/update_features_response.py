@@ -2,31 +2,30 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
 
 
 class UpdatableFeatureResult(Message):
@@ -66,12 +65,12 @@ class UpdateFeaturesResponse(WireMessage):
         throttle_time_ms: int = 0,
         error_code: int = 0,
         error_message: str | None = "",
-        results: list[UpdatableFeatureResult] = UNSET,
+        results: list[UpdatableFeatureResult] = UNSET_LIST,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
         self.error_message = error_message
-        self.results = [] if results is UNSET else results
+        self.results = [] if results is UNSET_LIST else results
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
@@ -128,7 +127,7 @@ class UpdateFeaturesResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
             pos += 6
@@ -152,8 +151,9 @@ class UpdateFeaturesResponse(WireMessage):
                     raise bad_length("results", n)
                 results: list[UpdatableFeatureResult] = []
                 self.results = results
-                for _ in range(n):
-                    updatable_feature_result = new(UpdatableFeatureResult)
+                results_count = n
+                for _ in range(results_count):
+                    updatable_feature_result = UpdatableFeatureResult.__new__(UpdatableFeatureResult)
                     results.append(updatable_feature_result)
                     n = buf[pos] - 1
                     pos += 1

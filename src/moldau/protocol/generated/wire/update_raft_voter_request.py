@@ -2,35 +2,34 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_H = Struct(">H").pack
-unpack_H = Struct(">H").unpack_from
-pack_hh = Struct(">hh").pack
-unpack_hh = Struct(">hh").unpack_from
-pack_iiu = Struct(">ii16s").pack
-unpack_iiu = Struct(">ii16s").unpack_from
+pack_H: Final = Struct(">H").pack
+unpack_H: Final = Struct(">H").unpack_from
+pack_hh: Final = Struct(">hh").pack
+unpack_hh: Final = Struct(">hh").unpack_from
+pack_iiu: Final = Struct(">ii16s").pack
+unpack_iiu: Final = Struct(">ii16s").unpack_from
 
 
 class Listener(Message):
@@ -88,15 +87,15 @@ class UpdateRaftVoterRequest(WireMessage):
         current_leader_epoch: int = 0,
         voter_id: int = 0,
         voter_directory_id: bytes = ZERO_UUID,
-        listeners: list[Listener] = UNSET,
-        kraft_version_feature: KRaftVersionFeature = UNSET,
+        listeners: list[Listener] = UNSET_LIST,
+        kraft_version_feature: KRaftVersionFeature | None = None,
     ) -> None:
         self.cluster_id = cluster_id
         self.current_leader_epoch = current_leader_epoch
         self.voter_id = voter_id
         self.voter_directory_id = voter_directory_id
-        self.listeners = [] if listeners is UNSET else listeners
-        self.kraft_version_feature = KRaftVersionFeature() if kraft_version_feature is UNSET else kraft_version_feature
+        self.listeners = [] if listeners is UNSET_LIST else listeners
+        self.kraft_version_feature = KRaftVersionFeature() if kraft_version_feature is None else kraft_version_feature
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -150,7 +149,7 @@ class UpdateRaftVoterRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -173,8 +172,9 @@ class UpdateRaftVoterRequest(WireMessage):
                 raise bad_length("listeners", n)
             listeners: list[Listener] = []
             self.listeners = listeners
-            for _ in range(n):
-                listener = new(Listener)
+            listeners_count = n
+            for _ in range(listeners_count):
+                listener = Listener.__new__(Listener)
                 listeners.append(listener)
                 n = buf[pos] - 1
                 pos += 1
@@ -198,7 +198,7 @@ class UpdateRaftVoterRequest(WireMessage):
                     pos = skip_tags(buf, pos, end)
                 else:
                     pos += 1
-            kraft_version_feature = new(KRaftVersionFeature)
+            kraft_version_feature = KRaftVersionFeature.__new__(KRaftVersionFeature)
             self.kraft_version_feature = kraft_version_feature
             kraft_version_feature.min_supported_version, kraft_version_feature.max_supported_version = unpack_hh(buf, pos)
             pos += 4

@@ -2,21 +2,19 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     bad_tag,
     long_string_length,
-    new,
     put_string_length,
     put_tagged,
     skip_tags,
@@ -24,12 +22,12 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
-pack_ii = Struct(">ii").pack
-unpack_ii = Struct(">ii").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
+pack_ii: Final = Struct(">ii").pack
+unpack_ii: Final = Struct(">ii").unpack_from
 
 
 class CurrentLeader(Message):
@@ -70,11 +68,11 @@ class UpdateRaftVoterResponse(WireMessage):
         self,
         throttle_time_ms: int = 0,
         error_code: int = 0,
-        current_leader: CurrentLeader = UNSET,
+        current_leader: CurrentLeader | None = None,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
-        self.current_leader = CurrentLeader() if current_leader is UNSET else current_leader
+        self.current_leader = CurrentLeader() if current_leader is None else current_leader
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -110,15 +108,15 @@ class UpdateRaftVoterResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             self.throttle_time_ms, self.error_code = unpack_ih(buf, pos)
             pos += 6
             self.current_leader = CurrentLeader()
-            count, pos = uvarint_at(buf, pos)
-            if count:
+            tag_count, pos = uvarint_at(buf, pos)
+            if tag_count:
                 previous_tag = -1
-                for _ in range(count):
+                for _ in range(tag_count):
                     tag, pos = uvarint_at(buf, pos)
                     n, pos = uvarint_at(buf, pos)
                     tag_end = pos + n
@@ -126,7 +124,7 @@ class UpdateRaftVoterResponse(WireMessage):
                         raise bad_tag(tag)
                     previous_tag = tag
                     if tag == 0:
-                        current_leader = new(CurrentLeader)
+                        current_leader = CurrentLeader.__new__(CurrentLeader)
                         self.current_leader = current_leader
                         current_leader.leader_id, current_leader.leader_epoch = unpack_ii(buf, pos)
                         pos += 8

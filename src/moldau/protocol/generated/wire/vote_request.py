@@ -2,21 +2,20 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -24,16 +23,16 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_iiiuuiq = Struct(">iii16s16siq").pack
-unpack_iiiuuiq = Struct(">iii16s16siq").unpack_from
-pack_iiiuuiqz = Struct(">iii16s16siq?").pack
-unpack_iiiuuiqz = Struct(">iii16s16siq?").unpack_from
-pack_iiiiq = Struct(">iiiiq").pack
-unpack_iiiiq = Struct(">iiiiq").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_iiiuuiq: Final = Struct(">iii16s16siq").pack
+unpack_iiiuuiq: Final = Struct(">iii16s16siq").unpack_from
+pack_iiiuuiqz: Final = Struct(">iii16s16siq?").pack
+unpack_iiiuuiqz: Final = Struct(">iii16s16siq?").unpack_from
+pack_iiiiq: Final = Struct(">iiiiq").pack
+unpack_iiiiq: Final = Struct(">iiiiq").unpack_from
 
 
 class PartitionData(Message):
@@ -78,10 +77,10 @@ class TopicData(Message):
     def __init__(
         self,
         topic_name: str = "",
-        partitions: list[PartitionData] = UNSET,
+        partitions: list[PartitionData] = UNSET_LIST,
     ) -> None:
         self.topic_name = topic_name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class VoteRequest(WireMessage):
@@ -101,11 +100,11 @@ class VoteRequest(WireMessage):
         self,
         cluster_id: str | None = None,
         voter_id: int = -1,
-        topics: list[TopicData] = UNSET,
+        topics: list[TopicData] = UNSET_LIST,
     ) -> None:
         self.cluster_id = cluster_id
         self.voter_id = voter_id
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
@@ -170,7 +169,7 @@ class VoteRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -196,8 +195,9 @@ class VoteRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[TopicData] = []
             self.topics = topics
-            for _ in range(n):
-                topic_data = new(TopicData)
+            topics_count = n
+            for _ in range(topics_count):
+                topic_data = TopicData.__new__(TopicData)
                 topics.append(topic_data)
                 n = buf[pos] - 1
                 pos += 1
@@ -215,8 +215,9 @@ class VoteRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionData] = []
                 topic_data.partitions = partitions
-                for _ in range(n):
-                    partition_data = new(PartitionData)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_data = PartitionData.__new__(PartitionData)
                     partitions.append(partition_data)
                     if since_2:
                         partition_data.partition_index, partition_data.replica_epoch, partition_data.replica_id, partition_data.replica_directory_id, partition_data.voter_directory_id, partition_data.last_offset_epoch, partition_data.last_offset, partition_data.pre_vote = unpack_iiiuuiqz(buf, pos)

@@ -2,14 +2,14 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
@@ -17,7 +17,6 @@ from moldau.protocol.wire import (
     bad_tag,
     long_length,
     long_string_length,
-    new,
     not_in_version,
     put_length,
     put_string_length,
@@ -27,14 +26,14 @@ from moldau.protocol.wire import (
     uvarint_at,
 )
 
-pack_H = Struct(">H").pack
-unpack_H = Struct(">H").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ihiiz = Struct(">ihii?").pack
-unpack_ihiiz = Struct(">ihii?").unpack_from
+pack_H: Final = Struct(">H").pack
+unpack_H: Final = Struct(">H").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ihiiz: Final = Struct(">ihii?").pack
+unpack_ihiiz: Final = Struct(">ihii?").unpack_from
 
 
 class PartitionData(Message):
@@ -70,10 +69,10 @@ class TopicData(Message):
     def __init__(
         self,
         topic_name: str = "",
-        partitions: list[PartitionData] = UNSET,
+        partitions: list[PartitionData] = UNSET_LIST,
     ) -> None:
         self.topic_name = topic_name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class NodeEndpoint(Message):
@@ -110,12 +109,12 @@ class VoteResponse(WireMessage):
     def __init__(
         self,
         error_code: int = 0,
-        topics: list[TopicData] = UNSET,
-        node_endpoints: list[NodeEndpoint] = UNSET,
+        topics: list[TopicData] = UNSET_LIST,
+        node_endpoints: list[NodeEndpoint] = UNSET_LIST,
     ) -> None:
         self.error_code = error_code
-        self.topics = [] if topics is UNSET else topics
-        self.node_endpoints = [] if node_endpoints is UNSET else node_endpoints
+        self.topics = [] if topics is UNSET_LIST else topics
+        self.node_endpoints = [] if node_endpoints is UNSET_LIST else node_endpoints
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
@@ -182,7 +181,7 @@ class VoteResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.error_code,) = unpack_h(buf, pos)
             pos += 2
@@ -194,8 +193,9 @@ class VoteResponse(WireMessage):
                 raise bad_length("topics", n)
             topics: list[TopicData] = []
             self.topics = topics
-            for _ in range(n):
-                topic_data = new(TopicData)
+            topics_count = n
+            for _ in range(topics_count):
+                topic_data = TopicData.__new__(TopicData)
                 topics.append(topic_data)
                 n = buf[pos] - 1
                 pos += 1
@@ -213,8 +213,9 @@ class VoteResponse(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionData] = []
                 topic_data.partitions = partitions
-                for _ in range(n):
-                    partition_data = new(PartitionData)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_data = PartitionData.__new__(PartitionData)
                     partitions.append(partition_data)
                     partition_data.partition_index, partition_data.error_code, partition_data.leader_id, partition_data.leader_epoch, partition_data.vote_granted = unpack_ihiiz(buf, pos)
                     pos += 15
@@ -227,10 +228,10 @@ class VoteResponse(WireMessage):
                 else:
                     pos += 1
             self.node_endpoints = []
-            count, pos = uvarint_at(buf, pos)
-            if count:
+            tag_count, pos = uvarint_at(buf, pos)
+            if tag_count:
                 previous_tag = -1
-                for _ in range(count):
+                for _ in range(tag_count):
                     tag, pos = uvarint_at(buf, pos)
                     n, pos = uvarint_at(buf, pos)
                     tag_end = pos + n
@@ -246,8 +247,9 @@ class VoteResponse(WireMessage):
                             raise bad_length("node_endpoints", n)
                         node_endpoints: list[NodeEndpoint] = []
                         self.node_endpoints = node_endpoints
-                        for _ in range(n):
-                            node_endpoint = new(NodeEndpoint)
+                        node_endpoints_count = n
+                        for _ in range(node_endpoints_count):
+                            node_endpoint = NodeEndpoint.__new__(NodeEndpoint)
                             node_endpoints.append(node_endpoint)
                             (node_endpoint.node_id,) = unpack_i(buf, pos)
                             pos += 4

@@ -2,37 +2,36 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_H = Struct(">H").pack
-unpack_H = Struct(">H").unpack_from
-pack_h = Struct(">h").pack
-unpack_h = Struct(">h").unpack_from
-pack_hh = Struct(">hh").pack
-unpack_hh = Struct(">hh").unpack_from
-pack_iu = Struct(">i16s").pack
-unpack_iu = Struct(">i16s").unpack_from
+pack_H: Final = Struct(">H").pack
+unpack_H: Final = Struct(">H").unpack_from
+pack_h: Final = Struct(">h").pack
+unpack_h: Final = Struct(">h").unpack_from
+pack_hh: Final = Struct(">hh").pack
+unpack_hh: Final = Struct(">hh").unpack_from
+pack_iu: Final = Struct(">i16s").pack
+unpack_iu: Final = Struct(">i16s").unpack_from
 
 
 class Endpoint(Message):
@@ -80,13 +79,13 @@ class Voter(Message):
         self,
         voter_id: int = 0,
         voter_directory_id: bytes = ZERO_UUID,
-        endpoints: list[Endpoint] = UNSET,
-        kraft_version_feature: KRaftVersionFeature = UNSET,
+        endpoints: list[Endpoint] = UNSET_LIST,
+        kraft_version_feature: KRaftVersionFeature | None = None,
     ) -> None:
         self.voter_id = voter_id
         self.voter_directory_id = voter_directory_id
-        self.endpoints = [] if endpoints is UNSET else endpoints
-        self.kraft_version_feature = KRaftVersionFeature() if kraft_version_feature is UNSET else kraft_version_feature
+        self.endpoints = [] if endpoints is UNSET_LIST else endpoints
+        self.kraft_version_feature = KRaftVersionFeature() if kraft_version_feature is None else kraft_version_feature
 
 
 class VotersRecord(WireMessage):
@@ -104,10 +103,10 @@ class VotersRecord(WireMessage):
     def __init__(
         self,
         version: int = 0,
-        voters: list[Voter] = UNSET,
+        voters: list[Voter] = UNSET_LIST,
     ) -> None:
         self.version = version
-        self.voters = [] if voters is UNSET else voters
+        self.voters = [] if voters is UNSET_LIST else voters
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 0:
@@ -159,7 +158,7 @@ class VotersRecord(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             (self.version,) = unpack_h(buf, pos)
             pos += 2
@@ -171,8 +170,9 @@ class VotersRecord(WireMessage):
                 raise bad_length("voters", n)
             voters: list[Voter] = []
             self.voters = voters
-            for _ in range(n):
-                voter = new(Voter)
+            voters_count = n
+            for _ in range(voters_count):
+                voter = Voter.__new__(Voter)
                 voters.append(voter)
                 voter.voter_id, voter.voter_directory_id = unpack_iu(buf, pos)
                 pos += 20
@@ -184,8 +184,9 @@ class VotersRecord(WireMessage):
                     raise bad_length("endpoints", n)
                 endpoints: list[Endpoint] = []
                 voter.endpoints = endpoints
-                for _ in range(n):
-                    endpoint = new(Endpoint)
+                endpoints_count = n
+                for _ in range(endpoints_count):
+                    endpoint = Endpoint.__new__(Endpoint)
                     endpoints.append(endpoint)
                     n = buf[pos] - 1
                     pos += 1
@@ -209,7 +210,7 @@ class VotersRecord(WireMessage):
                         pos = skip_tags(buf, pos, end)
                     else:
                         pos += 1
-                kraft_version_feature = new(KRaftVersionFeature)
+                kraft_version_feature = KRaftVersionFeature.__new__(KRaftVersionFeature)
                 voter.kraft_version_feature = kraft_version_feature
                 kraft_version_feature.min_supported_version, kraft_version_feature.max_supported_version = unpack_hh(buf, pos)
                 pos += 4

@@ -2,37 +2,36 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-ZERO_UUID = bytes(16)
+ZERO_UUID: Final = bytes(16)
 
-pack_u = Struct(">16s").pack
-unpack_u = Struct(">16s").unpack_from
-pack_iiiq = Struct(">iiiq").pack
-unpack_iiiq = Struct(">iiiq").unpack_from
-pack_iiiqi = Struct(">iiiqi").pack
-unpack_iiiqi = Struct(">iiiqi").unpack_from
-pack_qqbh = Struct(">qqbh").pack
-unpack_qqbh = Struct(">qqbh").unpack_from
+pack_u: Final = Struct(">16s").pack
+unpack_u: Final = Struct(">16s").unpack_from
+pack_iiiq: Final = Struct(">iiiq").pack
+unpack_iiiq: Final = Struct(">iiiq").unpack_from
+pack_iiiqi: Final = Struct(">iiiqi").pack
+unpack_iiiqi: Final = Struct(">iiiqi").unpack_from
+pack_qqbh: Final = Struct(">qqbh").pack
+unpack_qqbh: Final = Struct(">qqbh").unpack_from
 
 
 class StateBatch(Message):
@@ -73,14 +72,14 @@ class PartitionData(Message):
         leader_epoch: int = 0,
         start_offset: int = 0,
         delivery_complete_count: int = -1,
-        state_batches: list[StateBatch] = UNSET,
+        state_batches: list[StateBatch] = UNSET_LIST,
     ) -> None:
         self.partition = partition
         self.state_epoch = state_epoch
         self.leader_epoch = leader_epoch
         self.start_offset = start_offset
         self.delivery_complete_count = delivery_complete_count
-        self.state_batches = [] if state_batches is UNSET else state_batches
+        self.state_batches = [] if state_batches is UNSET_LIST else state_batches
 
 
 class WriteStateData(Message):
@@ -92,10 +91,10 @@ class WriteStateData(Message):
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
-        partitions: list[PartitionData] = UNSET,
+        partitions: list[PartitionData] = UNSET_LIST,
     ) -> None:
         self.topic_id = topic_id
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class WriteShareGroupStateRequest(WireMessage):
@@ -113,10 +112,10 @@ class WriteShareGroupStateRequest(WireMessage):
     def __init__(
         self,
         group_id: str = "",
-        topics: list[WriteStateData] = UNSET,
+        topics: list[WriteStateData] = UNSET_LIST,
     ) -> None:
         self.group_id = group_id
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
@@ -170,7 +169,7 @@ class WriteShareGroupStateRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -188,8 +187,9 @@ class WriteShareGroupStateRequest(WireMessage):
                 raise bad_length("topics", n)
             topics: list[WriteStateData] = []
             self.topics = topics
-            for _ in range(n):
-                write_state_data = new(WriteStateData)
+            topics_count = n
+            for _ in range(topics_count):
+                write_state_data = WriteStateData.__new__(WriteStateData)
                 topics.append(write_state_data)
                 (write_state_data.topic_id,) = unpack_u(buf, pos)
                 pos += 16
@@ -201,8 +201,9 @@ class WriteShareGroupStateRequest(WireMessage):
                     raise bad_length("partitions", n)
                 partitions: list[PartitionData] = []
                 write_state_data.partitions = partitions
-                for _ in range(n):
-                    partition_data = new(PartitionData)
+                partitions_count = n
+                for _ in range(partitions_count):
+                    partition_data = PartitionData.__new__(PartitionData)
                     partitions.append(partition_data)
                     if since_1:
                         partition_data.partition, partition_data.state_epoch, partition_data.leader_epoch, partition_data.start_offset, partition_data.delivery_complete_count = unpack_iiiqi(buf, pos)
@@ -219,8 +220,9 @@ class WriteShareGroupStateRequest(WireMessage):
                         raise bad_length("state_batches", n)
                     state_batches: list[StateBatch] = []
                     partition_data.state_batches = state_batches
-                    for _ in range(n):
-                        state_batch = new(StateBatch)
+                    state_batches_count = n
+                    for _ in range(state_batches_count):
+                        state_batch = StateBatch.__new__(StateBatch)
                         state_batches.append(state_batch)
                         state_batch.first_offset, state_batch.last_offset, state_batch.delivery_state, state_batch.delivery_count = unpack_qqbh(buf, pos)
                         pos += 19

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     FEW,
@@ -12,14 +12,13 @@ from moldau.protocol.wire import (
     ProtocolError,
     Reader,
     UNPACK_INT32,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     numbers_at,
     pack_numbers,
     put_length,
@@ -28,12 +27,12 @@ from moldau.protocol.wire import (
     unsupported_version,
 )
 
-pack_i = Struct(">i").pack
-unpack_i = Struct(">i").unpack_from
-pack_ib = Struct(">ib").pack
-unpack_ib = Struct(">ib").unpack_from
-pack_qhz = Struct(">qh?").pack
-unpack_qhz = Struct(">qh?").unpack_from
+pack_i: Final = Struct(">i").pack
+unpack_i: Final = Struct(">i").unpack_from
+pack_ib: Final = Struct(">ib").pack
+unpack_ib: Final = Struct(">ib").unpack_from
+pack_qhz: Final = Struct(">qh?").pack
+unpack_qhz: Final = Struct(">qh?").unpack_from
 
 
 class WritableTxnMarkerTopic(Message):
@@ -45,10 +44,10 @@ class WritableTxnMarkerTopic(Message):
     def __init__(
         self,
         name: str = "",
-        partition_indexes: list[int] = UNSET,
+        partition_indexes: list[int] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partition_indexes = [] if partition_indexes is UNSET else partition_indexes
+        self.partition_indexes = [] if partition_indexes is UNSET_LIST else partition_indexes
 
 
 class WritableTxnMarker(Message):
@@ -66,14 +65,14 @@ class WritableTxnMarker(Message):
         producer_id: int = 0,
         producer_epoch: int = 0,
         transaction_result: bool = False,
-        topics: list[WritableTxnMarkerTopic] = UNSET,
+        topics: list[WritableTxnMarkerTopic] = UNSET_LIST,
         coordinator_epoch: int = 0,
         transaction_version: int = 0,
     ) -> None:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.transaction_result = transaction_result
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
         self.coordinator_epoch = coordinator_epoch
         self.transaction_version = transaction_version
 
@@ -91,9 +90,9 @@ class WriteTxnMarkersRequest(WireMessage):
 
     def __init__(
         self,
-        markers: list[WritableTxnMarker] = UNSET,
+        markers: list[WritableTxnMarker] = UNSET_LIST,
     ) -> None:
-        self.markers = [] if markers is UNSET else markers
+        self.markers = [] if markers is UNSET_LIST else markers
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 2:
@@ -148,7 +147,7 @@ class WriteTxnMarkersRequest(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -158,8 +157,9 @@ class WriteTxnMarkersRequest(WireMessage):
                 raise bad_length("markers", n)
             markers: list[WritableTxnMarker] = []
             self.markers = markers
-            for _ in range(n):
-                writable_txn_marker = new(WritableTxnMarker)
+            markers_count = n
+            for _ in range(markers_count):
+                writable_txn_marker = WritableTxnMarker.__new__(WritableTxnMarker)
                 markers.append(writable_txn_marker)
                 writable_txn_marker.producer_id, writable_txn_marker.producer_epoch, writable_txn_marker.transaction_result = unpack_qhz(buf, pos)
                 pos += 11
@@ -171,8 +171,9 @@ class WriteTxnMarkersRequest(WireMessage):
                     raise bad_length("topics", n)
                 topics: list[WritableTxnMarkerTopic] = []
                 writable_txn_marker.topics = topics
-                for _ in range(n):
-                    writable_txn_marker_topic = new(WritableTxnMarkerTopic)
+                topics_count = n
+                for _ in range(topics_count):
+                    writable_txn_marker_topic = WritableTxnMarkerTopic.__new__(WritableTxnMarkerTopic)
                     topics.append(writable_txn_marker_topic)
                     n = buf[pos] - 1
                     pos += 1

@@ -2,31 +2,30 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from moldau.protocol.wire import (
     MALFORMED,
     Message,
     ProtocolError,
     Reader,
-    UNSET,
+    UNSET_LIST,
     UNWRITABLE,
     WireMessage,
     Writer,
     bad_length,
     long_length,
     long_string_length,
-    new,
     put_length,
     put_string_length,
     skip_tags,
     unsupported_version,
 )
 
-pack_ih = Struct(">ih").pack
-unpack_ih = Struct(">ih").unpack_from
-pack_q = Struct(">q").pack
-unpack_q = Struct(">q").unpack_from
+pack_ih: Final = Struct(">ih").pack
+unpack_ih: Final = Struct(">ih").unpack_from
+pack_q: Final = Struct(">q").pack
+unpack_q: Final = Struct(">q").unpack_from
 
 
 class WritableTxnMarkerPartitionResult(Message):
@@ -53,10 +52,10 @@ class WritableTxnMarkerTopicResult(Message):
     def __init__(
         self,
         name: str = "",
-        partitions: list[WritableTxnMarkerPartitionResult] = UNSET,
+        partitions: list[WritableTxnMarkerPartitionResult] = UNSET_LIST,
     ) -> None:
         self.name = name
-        self.partitions = [] if partitions is UNSET else partitions
+        self.partitions = [] if partitions is UNSET_LIST else partitions
 
 
 class WritableTxnMarkerResult(Message):
@@ -68,10 +67,10 @@ class WritableTxnMarkerResult(Message):
     def __init__(
         self,
         producer_id: int = 0,
-        topics: list[WritableTxnMarkerTopicResult] = UNSET,
+        topics: list[WritableTxnMarkerTopicResult] = UNSET_LIST,
     ) -> None:
         self.producer_id = producer_id
-        self.topics = [] if topics is UNSET else topics
+        self.topics = [] if topics is UNSET_LIST else topics
 
 
 class WriteTxnMarkersResponse(WireMessage):
@@ -87,9 +86,9 @@ class WriteTxnMarkersResponse(WireMessage):
 
     def __init__(
         self,
-        markers: list[WritableTxnMarkerResult] = UNSET,
+        markers: list[WritableTxnMarkerResult] = UNSET_LIST,
     ) -> None:
-        self.markers = [] if markers is UNSET else markers
+        self.markers = [] if markers is UNSET_LIST else markers
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 2:
@@ -137,7 +136,7 @@ class WriteTxnMarkersResponse(WireMessage):
         buf = r.buf
         pos = r.pos
         end = r.end
-        self = new(cls)
+        self = cls.__new__(cls)
         try:
             n = buf[pos] - 1
             pos += 1
@@ -147,8 +146,9 @@ class WriteTxnMarkersResponse(WireMessage):
                 raise bad_length("markers", n)
             markers: list[WritableTxnMarkerResult] = []
             self.markers = markers
-            for _ in range(n):
-                writable_txn_marker_result = new(WritableTxnMarkerResult)
+            markers_count = n
+            for _ in range(markers_count):
+                writable_txn_marker_result = WritableTxnMarkerResult.__new__(WritableTxnMarkerResult)
                 markers.append(writable_txn_marker_result)
                 (writable_txn_marker_result.producer_id,) = unpack_q(buf, pos)
                 pos += 8
@@ -160,8 +160,9 @@ class WriteTxnMarkersResponse(WireMessage):
                     raise bad_length("topics", n)
                 topics: list[WritableTxnMarkerTopicResult] = []
                 writable_txn_marker_result.topics = topics
-                for _ in range(n):
-                    writable_txn_marker_topic_result = new(WritableTxnMarkerTopicResult)
+                topics_count = n
+                for _ in range(topics_count):
+                    writable_txn_marker_topic_result = WritableTxnMarkerTopicResult.__new__(WritableTxnMarkerTopicResult)
                     topics.append(writable_txn_marker_topic_result)
                     n = buf[pos] - 1
                     pos += 1
@@ -179,8 +180,9 @@ class WriteTxnMarkersResponse(WireMessage):
                         raise bad_length("partitions", n)
                     partitions: list[WritableTxnMarkerPartitionResult] = []
                     writable_txn_marker_topic_result.partitions = partitions
-                    for _ in range(n):
-                        writable_txn_marker_partition_result = new(WritableTxnMarkerPartitionResult)
+                    partitions_count = n
+                    for _ in range(partitions_count):
+                        writable_txn_marker_partition_result = WritableTxnMarkerPartitionResult.__new__(WritableTxnMarkerPartitionResult)
                         partitions.append(writable_txn_marker_partition_result)
                         writable_txn_marker_partition_result.partition_index, writable_txn_marker_partition_result.error_code = unpack_ih(buf, pos)
                         pos += 6
