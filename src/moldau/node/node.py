@@ -31,7 +31,7 @@ from moldau.node.protection import OPEN
 from moldau.node.quorum_setup import listens_at
 from moldau.node.storage import DirectoryLocks, StorageError, UsableDirectories
 from moldau.node.unread import UnreadAnswers, default_limit
-from moldau.ports import Pending
+from moldau.ports import Clock, Pending
 from moldau.quorum.quorum import QuorumError
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Node:
     def _scram_credential(self, mechanism: int, user: str) -> ScramCredential | None:
         return self._rooms.services.image.scram.get((mechanism, user))
 
-    def _begin_outside(self, loop: asyncio.AbstractEventLoop) -> LoopClock:
+    def _begin_outside(self, loop: asyncio.AbstractEventLoop) -> Clock:
         """The clock, and the way to other nodes; a test may have its hand in both."""
         if FAULTS_VARIABLE not in os.environ:
             self._peers.begin(loop)

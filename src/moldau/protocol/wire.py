@@ -438,7 +438,7 @@ class Writer:
             self.buf = bytearray()
         return self.buf
 
-    def _number(self, kind: Struct, value: float) -> None:
+    def _number(self, kind: Struct, value: Any) -> None:
         try:
             self.buf += kind.pack(value)
         except struct_error as error:
