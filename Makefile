@@ -7,6 +7,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 UV := $(BIN)/uv pip install -q --python $(BIN)/python --require-hashes
 # The tests of what is compiled, and of what calls it.
 NATIVE_ROOMS := broker compaction coordinator fuzz log log_manager node records replication simulation
+NATIVE_TESTS := $(addprefix tests/,$(NATIVE_ROOMS)) $(wildcard tests/protocol/test_frames* tests/protocol/test_generated* \
+	tests/protocol/test_message_round* tests/protocol/test_wire_prim*)
 CONFORMANCE ?= ../shared/conformance
 
 .PHONY: help setup run demo test proofs seeds check format native native-test native-seeds bench conformance programs lock generate wheel clean
@@ -69,7 +71,7 @@ proofs: $(VENV)/.dev $(VENV)/.spark  ## what is too long for every time: pipelin
 
 native-test: $(NATIVE)/.installed  ## the broker's tests again, on the compiled build
 	MOLDAU_COMPILED=1 PYTHONPATH=$$(ls -d $(CURDIR)/$(NATIVE)/lib/python*/site-packages) \
-		$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" $(addprefix tests/,$(NATIVE_ROOMS)) $(ARGS)
+		$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" $(NATIVE_TESTS) $(ARGS)
 
 seeds: $(VENV)/.dev  ## a thousand simulated clusters under faults, each checked after every event
 	$(BIN)/moldau simulate --seeds 1000 --quiet

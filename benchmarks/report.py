@@ -80,9 +80,9 @@ def print_table(results: Results, console: Console) -> None:
 
 
 def notes(results: Results) -> Iterator[str]:
-    if results.floor_ns_per_byte:
-        floors = ", ".join(f"{value:.2f}" for value in results.floor_ns_per_byte)
-        yield f"Floor (recv + crc32c + write to the page cache, nothing else): {floors} ns/B by round."
+    for limits in results.limits.values():
+        values = ", ".join(figure(limit.value) for limit in limits)
+        yield f"Limit, whoever does the work: {limits[0].what}: {values} {limits[0].unit} by round."
     noisy = {row: share for row, share in results.foreign_shares.items() if share > NOISY_SHARE}
     if noisy:
         rows = ", ".join(f"{row} {share:.0%}" for row, share in noisy.items())

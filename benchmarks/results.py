@@ -9,7 +9,7 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.row import Metric, Row, Sample
+from benchmarks.row import Limit, Metric, Row, Sample
 
 KAFKA, MOLDAU = "kafka", "moldau"
 FOREIGN_SHARE = "foreign_share"  # a sample's key beside those of its row's metrics
@@ -59,7 +59,8 @@ class Results:
     """Everything one run found out."""
 
     lines: list[Line] = field(default_factory=list)
-    floor_ns_per_byte: list[float] = field(default_factory=list)
+    # row -> what bounds it on this machine, by round
+    limits: dict[str, list[Limit]] = field(default_factory=dict)
     # (row, broker) -> why it has no figures
     absent: dict[tuple[str, str], str] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
@@ -90,7 +91,14 @@ class Results:
             rows.setdefault(name, {"metrics": {}}).setdefault("absent", {})[broker] = reason
         return {
             "rows": rows,
-            "floor_ns_per_byte": [round_figure(value) for value in self.floor_ns_per_byte],
+            "limits": {
+                row: {
+                    "what": limits[0].what,
+                    "unit": limits[0].unit,
+                    "values": [round_figure(limit.value) for limit in limits],
+                }
+                for row, limits in self.limits.items()
+            },
             "foreign_cpu_share": {row: round_figure(share) for row, share in self.foreign_shares.items()},
             "missed": [f"{line.row}: {line.metric.title}" for line in self.missed],
         }

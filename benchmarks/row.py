@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from benchmarks.target import Target
 
 Sample = dict[str, float]
+OVER_LIMIT = "over_limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,16 @@ class Metric:
     unit: str
     bar: Bar | None = None
     shown: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What bounds one figure of a row here, whoever does the work: the same done by as little as possible."""
+
+    what: str
+    key: str
+    unit: str
+    value: float
 
 
 AT_LEAST_KAFKAS = Bar("ratio at least", 1.0)
@@ -114,6 +125,6 @@ class Row:
     def measure(self, target: Target) -> Sample:
         raise NotImplementedError
 
-    def floor(self, target: Target) -> Sample:
-        """The same work done by as little as possible, once a round; most rows have no such thing."""
-        return {}
+    def limit(self, target: Target) -> Limit | None:
+        """Measured once a round. Samples get their distance from it as `OVER_LIMIT`; most rows have no such thing."""
+        return None

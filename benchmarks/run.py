@@ -19,7 +19,7 @@ from benchmarks import lifecycle, machine
 from benchmarks.brokers import BROKERS, Broker, Cluster, compile_moldau
 from benchmarks.client import ClientFailed
 from benchmarks.results import FOREIGN_SHARE, MOLDAU, Results
-from benchmarks.row import Row, Sample
+from benchmarks.row import OVER_LIMIT, Row, Sample
 from benchmarks.rows.java_tools import ToolFailed
 from benchmarks.target import Target
 from benchmarks.workspace import workspace
@@ -132,11 +132,11 @@ class Measurement:
                     if metric.shown and metric.key in sample
                 )
                 self.say(f"round {number + 1}: {row.name} on {target.name}: {figures}")
-        floor = row.floor(order[0])
-        if floor:
-            self.results.floor_ns_per_byte.append(floor["cpu_ns_per_byte"])
+        limit = row.limit(order[0])
+        if limit is not None:
+            self.results.limits.setdefault(row.name, []).append(limit)
             for sample in taken.values():
-                sample["cpu_over_floor"] = sample["cpu_ns_per_byte"] / floor["cpu_ns_per_byte"]
+                sample[OVER_LIMIT] = sample[limit.key] / limit.value
         for name, sample in taken.items():
             self.samples.setdefault((row.name, name), []).append(sample)
 

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks.floor import floor_ns_per_byte
-from benchmarks.row import AT_MOST_KAFKAS, TWICE_THE_FLOOR, Metric, Row, Sample, throughput_metrics, throughput_sample
+from benchmarks.floor import receiving_ns_per_byte, sending_ns_per_byte
+from benchmarks.row import (
+    AT_MOST_KAFKAS,
+    OVER_LIMIT,
+    TWICE_THE_FLOOR,
+    Limit,
+    Metric,
+    Row,
+    Sample,
+    throughput_metrics,
+    throughput_sample,
+)
 from benchmarks.rows import clients
 from benchmarks.target import Filled, Target
 
@@ -97,26 +107,34 @@ class Produce1KB(Produce):
     title = "produce 500k x 1 KB"
     metrics = (
         *throughput_metrics(by="byte", cpu=AT_MOST_KAFKAS),
-        Metric("cpu_over_floor", "CPU over recv+crc+write", "x", TWICE_THE_FLOOR),
+        Metric(OVER_LIMIT, "CPU over recv+crc+write", "x", TWICE_THE_FLOOR),
     )
     data = "large"
     messages = 500_000
     size_bytes = KB
 
-    def floor(self, target: Target) -> Sample:
+    def limit(self, target: Target) -> Limit:
         payload = target.scaled(self.messages) * self.size_bytes
         target.reservoir.fill(payload)
         target.reservoir.release()
-        return {"cpu_ns_per_byte": floor_ns_per_byte(target.directory / "floor", payload)}
+        value = receiving_ns_per_byte(target.directory / "floor", payload)
+        return Limit("recv + crc32c + write to the page cache, nothing else", "cpu_ns_per_byte", "ns/B", value)
 
 
 class Consume1KB(Consume):
     name = "consume_1kb"
     title = "consume 500k x 1 KB"
-    metrics = throughput_metrics(by="byte")
+    metrics = (*throughput_metrics(by="byte"), Metric(OVER_LIMIT, "CPU over sending mapped pages", "x"))
     data = "large"
     messages = 500_000
     size_bytes = KB
+
+    def limit(self, target: Target) -> Limit:
+        payload = target.scaled(self.messages) * self.size_bytes
+        target.reservoir.fill(payload)
+        target.reservoir.release()
+        value = sending_ns_per_byte(target.directory / "floor", payload)
+        return Limit("sending mapped pages of the page cache, nothing else", "cpu_ns_per_byte", "ns/B", value)
 
 
 class ProduceLz4(Produce):

@@ -6,8 +6,9 @@ import time
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from benchmarks.client import Result, Task, Work
-from benchmarks.row import HALF_OF_KAFKAS, TWICE_KAFKAS, Metric, Row, Sample
+from benchmarks.client import ClientProcess, Result, Task, Work
+from benchmarks.instant import instant_server
+from benchmarks.row import HALF_OF_KAFKAS, OVER_LIMIT, TWICE_KAFKAS, Limit, Metric, Row, Sample
 from benchmarks.rows.clients import IDLE_TIMEOUT_SECONDS, make_consumer, make_producer
 from benchmarks.target import Target
 
@@ -97,7 +98,7 @@ class Commits(Row):
 
     name = "sync_commits"
     title = "synchronous commits, one consumer"
-    metrics = rate_metrics("commits", "commit")
+    metrics = (*rate_metrics("commits", "commit"), Metric(OVER_LIMIT, "share of what the client can do", "x"))
     data = "commits"
     needs = frozenset({OFFSET_COMMIT})
     commits = 6000
@@ -107,6 +108,18 @@ class Commits(Row):
         task = {"topic": target.new_topic(self.data), "commits": count}
         (result,), cost = target.run((commit_offsets, task))
         return rate_sample(count, result["seconds"], cost.broker_cpu_seconds)
+
+    def limit(self, target: Target) -> Limit:
+        count = target.scaled(self.commits, at_least=500)
+        with instant_server(self.data) as address:
+            client = ClientProcess(commit_offsets, {"bootstrap": address, "topic": self.data, "commits": count})
+            try:
+                client.wait_until_ready()
+                client.go()
+                value = count / client.result()["seconds"]
+            finally:
+                client.stop()
+        return Limit("the same client against a server that answers at once", "per_second", "commit/s", value)
 
 
 ROWS = (Transactions(), Commits())

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 from benchmarks.brokers import ask_api_versions
 from benchmarks.client import ClientFailed, ClientProcess, Result, Task, Work
-from benchmarks.floor import floor_ns_per_byte
+from benchmarks.floor import receiving_ns_per_byte, sending_ns_per_byte
+from benchmarks.instant import instant_server
 from benchmarks.machine import Reservoir, facts
+from benchmarks.rows.transactions import commit_offsets
 
 from benchmarks import process
 
@@ -117,8 +119,21 @@ def test_a_client_that_ends_early_is_a_failure_not_a_figure(monkeypatch: pytest.
 
 def test_the_floor_is_a_few_hundred_picoseconds_a_byte(tmp_path: Path) -> None:
     file = tmp_path / "floor"
-    assert 0.05 < floor_ns_per_byte(file, 20_000_000) < 50
+    assert 0.05 < receiving_ns_per_byte(file, 20_000_000) < 50
     assert not file.exists()
+    assert 0.05 < sending_ns_per_byte(file, 20_000_000) < 50
+    assert not file.exists()
+
+
+def test_a_client_commits_to_a_server_that_answers_at_once() -> None:
+    with instant_server("orders") as address:
+        client = ClientProcess(commit_offsets, {"bootstrap": address, "topic": "orders", "commits": 50})
+        try:
+            client.wait_until_ready()
+            client.go()
+            assert client.result()["seconds"] > 0
+        finally:
+            client.stop()
 
 
 def answer_once(answer: bytes) -> int:

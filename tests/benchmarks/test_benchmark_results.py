@@ -14,6 +14,7 @@ from benchmarks.row import (
     TWICE_KAFKAS,
     TWICE_THE_FLOOR,
     Bar,
+    Limit,
     Metric,
     Row,
     throughput_metrics,
@@ -136,11 +137,12 @@ def test_the_plot_is_svg_with_one_bar_for_every_compared_figure() -> None:
 
 def test_the_record_is_json_with_every_round() -> None:
     results = results_of([sample(1000, 1.0, 1.0)] * 3, [sample(1000, 0.5, 0.1)] * 3)
-    results.floor_ns_per_byte.append(0.41234567)
+    results.limits["sample"] = [Limit("nothing but copying", "cpu_ns_per_byte", "ns/B", 0.41234567)]
     record = json.loads(json.dumps(results.to_json()))
     figures = record["rows"]["sample"]["metrics"]["messages_per_second"]
     assert (figures[KAFKA], figures["ratio"], figures["met"]) == ([1000.0] * 3, 2.0, True)
-    assert record["floor_ns_per_byte"] == [0.4123]
+    assert record["limits"]["sample"] == {"what": "nothing but copying", "unit": "ns/B", "values": [0.4123]}
+    assert "nothing but copying: 0.41 ns/B by round." in " ".join(report.notes(results))
 
 
 def test_rows_have_names_of_their_own_and_something_to_judge() -> None:

@@ -48,6 +48,25 @@ def test_appends_in_every_version(node: SimulatedNode, version: int, acks: int) 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("length", [1, 125, 126, 127, 128, 249])
+def test_an_answer_about_one_partition_for_names_of_every_length(
+    node: SimulatedNode, version: int, length: int
+) -> None:
+    name = "n" * length
+    topic_id = node.create_topic(name)
+    topic = topic_id if version >= 13 else name
+    for offset in range(2):
+        answer = node.client.send(produce_request(topic, batch(b"a"), version=version), version)
+        (of_topic,) = answer.responses
+        assert of_topic.topic_id == topic_id if version >= 13 else of_topic.name == name
+        (result,) = of_topic.partition_responses
+        assert (result.index, result.error_code, result.base_offset) == (0, 0, offset)
+        assert (result.log_append_time_ms, result.log_start_offset) == (-1, 0 if version >= 5 else -1)
+        assert (result.record_errors, result.error_message) == ([], None)
+        assert answer.throttle_time_ms == 0
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_one_failure_does_not_hide_the_other_partitions(node: SimulatedNode, version: int) -> None:
     topic_id = node.create_topic("orders")
     topic = topic_id if version >= 13 else "orders"

@@ -7,6 +7,8 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from moldau.node.peers import Peers
 from moldau.ports import Address, Unreachable
 from moldau.protocol.api import ApiKey
@@ -27,6 +29,8 @@ class Server:
     def __init__(self) -> None:
         self.requests: list[tuple[int, int]] = []
         self.silent = False
+        # Answers are sent in pieces of so many bytes, each for itself; None for as they are.
+        self.piece: int | None = None
         self.connections: list[asyncio.StreamWriter] = []
 
     async def start(self) -> Address:
@@ -47,9 +51,18 @@ class Server:
                 self.requests.append((key, version))
                 if not self.silent:
                     answer = DescribeClusterResponse(controller_id=len(self.requests))
-                    writer.write(encode_response(key, version, correlation_id, answer))
+                    await self._answer(writer, encode_response(key, version, correlation_id, answer))
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
+
+    async def _answer(self, writer: asyncio.StreamWriter, answer: bytes) -> None:
+        if self.piece is None:
+            writer.write(answer)
+            return
+        for start in range(0, len(answer), self.piece):
+            writer.write(answer[start : start + self.piece])
+            await writer.drain()
+            await asyncio.sleep(0.001)
 
     def drop(self) -> None:
         for each in self.connections:
@@ -93,6 +106,22 @@ def test_requests_share_a_connection_and_use_a_version_both_know() -> None:
         assert server.requests[0] == (ApiKey.DESCRIBE_CLUSTER, 1)
         await ask(peers, address, lane="other")
         assert len(server.connections) == 2
+
+    run(story)
+
+
+@pytest.mark.parametrize("piece", [1, 3, 4, 5, 17])
+def test_answers_that_arrive_in_pieces(piece: int) -> None:
+    async def story(peers: Peers, server: Server, address: Address) -> None:
+        await ask(peers, address)
+        server.piece = piece
+        answers = await asyncio.gather(*(ask(peers, address) for _ in range(5)))
+        assert [each.controller_id for each in answers] == [2, 3, 4, 5, 6]
+        server.piece = None
+        # What comes all at once after a piece is taken apart as well.
+        answers = await asyncio.gather(*(ask(peers, address) for _ in range(5)))
+        assert [each.controller_id for each in answers] == [7, 8, 9, 10, 11]
+        assert len(server.connections) == 1
 
     run(story)
 

@@ -16,7 +16,7 @@ from moldau.protocol.generated.group.consumer_group_member_metadata_value import
 from moldau.protocol.generated.metadata.partition_record import PartitionRecord
 from moldau.protocol.generated.wire.create_topics_request import CreateTopicsRequest
 from moldau.protocol.generated.wire.describe_topic_partitions_request import Cursor, DescribeTopicPartitionsRequest
-from moldau.protocol.generated.wire.fetch_request import FetchRequest, ReplicaState
+from moldau.protocol.generated.wire.fetch_request import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from moldau.protocol.generated.wire.kraft_version_record import KRaftVersionRecord
 from moldau.protocol.generated.wire.metadata_request import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.generated.wire.request_header import RequestHeader
@@ -59,6 +59,25 @@ def test_messages_compare_print_and_copy_by_field() -> None:
         hash(topic)
     with pytest.raises(AttributeError):
         topic.nmae = "typo"  # type: ignore[attr-defined]
+
+
+def test_messages_that_are_compiled_for_the_wheel_are_no_different() -> None:
+    partition = FetchPartition(partition=3)
+    topic = FetchTopic(topic="t", partitions=[partition])
+    request = FetchRequest(topics=[topic], replica_state=ReplicaState(replica_id=1))
+    assert request == FetchRequest(topics=[dataclasses.replace(topic)], replica_state=ReplicaState(replica_id=1))
+    assert request != FetchRequest(topics=[])
+    assert FetchRequest().topics == []
+    assert FetchRequest().topics is not FetchRequest().topics
+    assert FetchRequest().replica_state == ReplicaState()
+    assert "FetchPartition(partition=3, current_leader_epoch=-1," in repr(request)
+    assert dataclasses.replace(partition, fetch_offset=7) == FetchPartition(partition=3, fetch_offset=7)
+    assert [field.name for field in dataclasses.fields(ReplicaState)] == ["replica_id", "replica_epoch"]
+    assert FetchRequest.API_KEY == 1
+    with pytest.raises(TypeError):
+        hash(partition)
+    with pytest.raises(AttributeError):
+        partition.nmae = "typo"  # type: ignore[attr-defined]
 
 
 def test_the_client_id_in_a_header_is_never_compact() -> None:
