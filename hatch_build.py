@@ -1,7 +1,7 @@
 """Builds the wheel, with the way of a record compiled to C when `MOLDAU_NATIVE=1` says so.
 
 mypyc compiles the very modules that run uncompiled everywhere else: one source, two ways to run it, the same tests. A
-small request costs an eighth to a third less then. Without the variable, and for an installation that can be
+small request costs a fifth to two fifths less then. Without the variable, and for an installation that can be
 edited, nothing is compiled and no C compiler is needed.
 
 The results are made under build/ and go into the wheel from there. They must never stand beside the sources: Python
