@@ -52,6 +52,22 @@ def test_damage_in_the_middle_ends_the_log_before_it(at: int) -> None:
         assert read_all(log) == before[:6]
 
 
+@pytest.mark.parametrize("compact", [False, True])
+@pytest.mark.parametrize("bit", range(64))
+def test_a_batch_whose_offset_was_damaged_ends_the_log(bit: int, compact: bool) -> None:
+    """No checksum covers an offset: one that became too large is told by the batch that follows."""
+    size = len(client_batch(3))
+    world = filled(6, cleanup_compact=compact)
+    before = read_all(world.log)
+    world.log.close(clean=False)
+    at = 2 * size + 7 - bit // 8
+    byte = world.disk.read_bytes(last_log(world))[at]
+    world.disk.corrupt(last_log(world), at, bytes([byte ^ 1 << bit % 8]))
+    log = world.open(clean=False)
+    assert log.log_end_offset == 6
+    assert read_all(log) == before[:6]
+
+
 def test_damage_in_an_older_segment_takes_the_later_ones_with_it() -> None:
     world = filled(12, segment_bytes=400)
     segments = world.names(LOG_SUFFIX)

@@ -34,7 +34,7 @@ from moldau.log.producer_state import ProducerState
 from moldau.log.segment import Segment
 from moldau.log.snapshots import ProducerSnapshots, replay_and_index, replay_segment
 from moldau.ports import Clock, Disk
-from moldau.records.batch import BatchHeader
+from moldau.records.batch import HEADER_SIZE, MAGIC, BatchHeader
 
 
 @dataclass(slots=True)
@@ -284,6 +284,7 @@ class _Loader:
                 or header.last_offset_delta < 0
                 or header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
                 or not header.checksum_matches(batch)
+                or (header.base_offset > expected and _was_moved(segment, header, position, expected))
             ):
                 break
             segment.index_batch(batch, position, interval)
@@ -316,6 +317,16 @@ class _Loader:
             if segment.base_offset in self.snapshots.offsets:
                 self.snapshots.remove(segment.base_offset)
         del self.segments[index + 1 :]
+
+
+def _was_moved(segment: Segment, header: BatchHeader, position: int, expected: int) -> bool:
+    """Whether a batch that leaves a gap before it has lost its true offset, which no checksum covers: then the next one
+    fits where this one begins to count, and not behind it. (Compacted logs have gaps, and all batches in order.)"""
+    data = segment.file.read(position + header.size, HEADER_SIZE)
+    if len(data) < HEADER_SIZE:
+        return False
+    following = BatchHeader(data)
+    return following.magic == MAGIC and expected < following.base_offset < header.next_offset
 
 
 def _epochs_of(segments: list[Segment]) -> Iterator[tuple[int, int]]:
