@@ -321,7 +321,7 @@ class _Loader:
 
 def _was_moved(segment: Segment, header: BatchHeader, position: int, expected: int) -> bool:
     """Whether a batch that leaves a gap before it has lost its true offset, which no checksum covers: then the next one
-    fits where this one begins to count, and not behind it. (Compacted logs have gaps, and all batches in order.)"""
+    overlaps it, but not what is before it. (Compacted logs have gaps too, and their batches do not overlap.)"""
     data = segment.file.read(position + header.size, HEADER_SIZE)
     if len(data) < HEADER_SIZE:
         return False
