@@ -33,7 +33,7 @@ COMPILED = {
     "coordinator/group": "offset_commits offset_records offset_store shard",
     "broker": "broker context coordinators fetch fetch_answer fetch_session group_offsets produce request_metrics "
     "router",
-    "node": "buffers clock connection disk peers",
+    "node": "alertness buffers clock connection disk peers",
 }
 
 

@@ -27,6 +27,9 @@ LEGAL_PREFIXES: Final = (
 # Settings of this broker that Kafka does not have.
 OWN_KEYS: Final[Mapping[str, str]] = {
     "cluster.id": "The cluster a directory is formatted for on the first start; a new id when empty.",
+    "moldau.idle.poll.us": (
+        "How long a node looks for what is due before it sleeps, in microseconds; 300 when empty, 0 to sleep at once."
+    ),
     "moldau.http.listener": "host:port of the HTTP pages /metrics, /health and /ready; none when empty.",
 }
 

@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, cast
 
 from moldau.broker.router import LongPoll
+from moldau.node.alertness import Alertness
 from moldau.node.buffers import BufferPool
 from moldau.ports import Buffer, Pending
 from moldau.protocol.wire import ProtocolError
@@ -42,6 +43,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     """Reads frames into shared or pooled memory and writes answers in the order of their requests."""
 
     __slots__ = (
+        "_alertness",
         "_answers",
         "_catching_up",
         "_client",
@@ -70,12 +72,19 @@ class KafkaConnection(asyncio.BufferedProtocol):
     transport: asyncio.Transport
 
     def __init__(
-        self, listener: Listener, service: Service, pool: BufferPool, unread: UnreadAnswers, max_frame: int
+        self,
+        listener: Listener,
+        service: Service,
+        pool: BufferPool,
+        unread: UnreadAnswers,
+        alertness: Alertness,
+        max_frame: int,
     ) -> None:
         self._listener = listener
         self._service = service
         self._pool = pool
         self._unread = unread
+        self._alertness = alertness
         self._max_frame = max_frame
         # Only tokens of a login may be shorter than a request.
         self._min_frame = REQUEST_BYTES_MIN
@@ -149,6 +158,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._closing:
             return
+        self._alertness.arrived()
         self.last_active = monotonic()
         try:
             if self._frame is None:
@@ -300,10 +310,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._held += _size(answer)
         much = self._held >= HELD_BYTES_MAX
         answers = self._answers
+        polled = False
         while answers and answers[0].done:
-            ready = answers.popleft().value
+            first = answers.popleft()
+            polled = type(first) is LongPoll
+            ready = first.value
             self._held -= _size(ready)
             self._write(ready)
+        if not answers and not polled:
+            # A client that waits for each answer sends its next request now.
+            self._alertness.expect()
         if much:
             self._account()
         self.last_active = monotonic()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from moldau.broker.context import ClientConnection
 from moldau.broker.router import Outcome
 from moldau.config.node_config import NodeConfig
+from moldau.node.alertness import Alertness
 from moldau.node.buffers import BufferPool
 from moldau.node.connection import KafkaConnection
 from moldau.node.protection import OPEN, ListenerSecurity
@@ -103,6 +104,7 @@ class Listener:
         unread: UnreadAnswers,
         limits: ConnectionLimits,
         counts: ConnectionCounts,
+        alertness: Alertness,
         security: ListenerSecurity = OPEN,
     ) -> None:
         self.name = name
@@ -112,6 +114,7 @@ class Listener:
         self._unread = unread
         self._limits = limits
         self._counts = counts
+        self._alertness = alertness
         self._security = security
         self._connections: dict[KafkaConnection, ClientConnection] = {}
         self._server: asyncio.AbstractServer | None = None
@@ -168,7 +171,9 @@ class Listener:
         self._schedule_idle_check()
 
     def _connection(self) -> KafkaConnection:
-        return KafkaConnection(self, self._service, self._pool, self._unread, self._limits.max_frame_bytes)
+        return KafkaConnection(
+            self, self._service, self._pool, self._unread, self._alertness, self._limits.max_frame_bytes
+        )
 
     # ---- calls from connections
 

@@ -19,6 +19,7 @@ from moldau.broker.broker import Broker
 from moldau.config.node_config import NodeConfig
 from moldau.config.types import ConfigError
 from moldau.log.errors import LogDirFailure
+from moldau.node.alertness import Alertness
 from moldau.node.assembly import Assembly, World
 from moldau.node.buffers import BufferPool
 from moldau.node.clock import LoopBackground, LoopClock
@@ -63,7 +64,8 @@ class Node:
         self._locks = DirectoryLocks()
         self._listeners: list[Listener] = []
         self._http: HttpServer | None = None
-        self._peers = Peers(f"node-{config.node_id}", self._after_event)
+        self._alertness = Alertness.of(config)
+        self._peers = Peers(f"node-{config.node_id}", self._after_event, self._alertness)
         self._controllers = Peers(f"node-{config.node_id}", self._after_event)
         self._security: NodeSecurity | None = None
         self._opened = False
@@ -107,6 +109,7 @@ class Node:
 
     def _open_world(self) -> Assembly:
         loop = asyncio.get_running_loop()
+        self._alertness.begin(loop)
         self._read_security()
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         open_files = max(FILE_DESCRIPTORS_MIN, (soft - CONNECTION_DESCRIPTORS_MIN) // 2)
@@ -211,7 +214,14 @@ class Node:
             assert service is not None, "a controller's listener without a controller"
             security = OPEN if self._security is None else self._security.of_listener(address)
             listener = Listener(
-                address.name, service, pool, self._unread, self._limits, counts[is_controller], security
+                address.name,
+                service,
+                pool,
+                self._unread,
+                self._limits,
+                counts[is_controller],
+                self._alertness,
+                security,
             )
             try:
                 await listener.bind(address.host, address.port)

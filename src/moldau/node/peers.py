@@ -15,6 +15,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from moldau.node.alertness import Alertness
 from moldau.node.protection import UNPROTECTED
 from moldau.ports import Address, Unreachable
 from moldau.protocol.api import API_TABLE
@@ -74,10 +75,12 @@ class Peers:
 
     loop: asyncio.AbstractEventLoop
 
-    def __init__(self, client_id: str, after: Callable[[], None]) -> None:
-        """`after` is called when answers were handled, as after the requests of a connection."""
+    def __init__(self, client_id: str, after: Callable[[], None], alertness: Alertness | None = None) -> None:
+        """`after` is called when answers were handled, as after the requests of a connection; `alertness` keeps this
+        node awake while it waits for answers, if they are worth it."""
         self.client_id = client_id
         self.after = after
+        self.alertness = alertness
         self.closed = False
         self.faults: LinkFaults | None = None
         self.security = UNPROTECTED
@@ -272,6 +275,9 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         begun = self._buffer
+        alertness = self._peers.alertness
+        if alertness is not None:
+            alertness.arrived()
         try:
             if begun:
                 begun += data
@@ -327,6 +333,9 @@ class _Connection(asyncio.Protocol):
         self._in_flight[correlation_id] = request
         assert self._transport is not None
         self._transport.write(frame)
+        alertness = self._peers.alertness
+        if alertness is not None:
+            alertness.expect()
 
     def _answered(self, frame: bytes) -> None:
         (correlation_id,) = _CORRELATION.unpack_from(frame)
