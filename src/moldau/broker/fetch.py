@@ -26,6 +26,7 @@ from moldau.replication.partition import LOOK_AGAIN, Partition
 
 if TYPE_CHECKING:
     from moldau.log.partition_log import PartitionLog
+    from moldau.log.readable_log import FetchData
 
 log: Final = logging.getLogger("moldau.broker")
 
@@ -55,6 +56,11 @@ class FetchHandler:
         # Fetches that have enough data now; answered after the request that brought it, not in its midst.
         self._ready: deque[_Waiting] = deque()
         self._wake_up: Timer | None = None
+        # While several of them are answered: what was read last, and where.
+        self._reads_once = False
+        self._last_log: PartitionLog | None = None
+        self._last_offset = -1
+        self._last_read: FetchData | None = None
         self.reconfigure()
 
     def reconfigure(self) -> None:
@@ -85,8 +91,13 @@ class FetchHandler:
             self._wake_up.cancel()
             self._wake_up = None
         ready = self._ready
-        while ready:
-            ready.popleft().answer()
+        self._reads_once = len(ready) > 1
+        try:
+            while ready:
+                ready.popleft().answer()
+        finally:
+            self._reads_once = False
+            self._last_log = self._last_read = None
 
     @property
     def has_ready(self) -> bool:
@@ -97,6 +108,24 @@ class FetchHandler:
         if self._wake_up is None:
             # Not every append is a request's: a sync that ends, or a disk that fails, brings nobody who would call.
             self._wake_up = self.services.clock.call_later(0, self.answer_ready)
+
+    def read(self, log: PartitionLog, offset: int, limit: int, upper: int, *, min_one: bool) -> FetchData:
+        """Read from a log. Replicas that waited for the same records are answered with what was read once."""
+        last = self._last_read
+        if (
+            last is not None
+            and self._last_log is log
+            and self._last_offset == offset
+            and last.next_offset == upper
+            and last.size <= limit
+        ):
+            return last
+        data = log.read(offset, limit, max_offset=upper, min_one_message=min_one, to_send=True)
+        if self._reads_once:
+            self._last_log = log
+            self._last_offset = offset
+            self._last_read = data
+        return data
 
     def later(self, waiting: _Waiting, delay_ms: int) -> Timer:
         return self.services.clock.call_later(delay_ms, waiting.answer)
@@ -336,7 +365,7 @@ class _Fetch:
             return False
         if limit <= 0 and not min_one:
             return True
-        data = log.read(offset, limit, max_offset=upper, min_one_message=min_one, to_send=True)
+        data = self._handler.read(log, offset, limit, upper, min_one=min_one)
         if data.size:
             read.records = data.buffers
             read.size = data.size

@@ -307,21 +307,23 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _answer_ready(self, answer: list[Buffer] | None) -> None:
         if self._closing:
             return
-        self._held += _size(answer)
-        much = self._held >= HELD_BYTES_MAX
         answers = self._answers
-        polled = False
-        while answers and answers[0].done:
-            first = answers.popleft()
-            polled = type(first) is LongPoll
-            ready = first.value
-            self._held -= _size(ready)
-            self._write(ready)
-        if not answers and not polled:
-            # A client that waits for each answer sends its next request now.
-            self._alertness.expect()
-        if much:
-            self._account()
+        if len(answers) == 1 and answers[0].done:
+            # As mostly: nothing is before it, nothing behind it.
+            polled = type(answers.popleft()) is LongPoll
+            self._write(answer)
+            if not polled:
+                # A client that waits for each answer sends its next request now.
+                self._alertness.expect()
+        else:
+            self._held += _size(answer)
+            much = self._held >= HELD_BYTES_MAX
+            while answers and answers[0].done:
+                ready = answers.popleft().value
+                self._held -= _size(ready)
+                self._write(ready)
+            if much:
+                self._account()
         self.last_active = monotonic()
         if self._deferred:
             self._take_deferred()

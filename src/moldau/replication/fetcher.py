@@ -240,7 +240,10 @@ class _LeaderFetcher:
                 return
             self._restart()
         self._interrupt = False
-        if not any(not followed.resting for followed in self._followed.values()):
+        for followed in self._followed.values():
+            if not followed.resting:
+                break
+        else:
             self._restart()
             return
         address = home.address_of(self._leader_id)

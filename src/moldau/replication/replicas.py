@@ -10,7 +10,7 @@ from typing import Any
 
 from moldau.config.node_config import NodeConfig
 from moldau.log.manager import LogManager
-from moldau.metadata.image import ClusterImage
+from moldau.metadata.image import BrokerRegistration, ClusterImage
 from moldau.ports import Address, Clock, Network, Pending
 from moldau.replication.fetcher import ReplicaFetchers
 from moldau.replication.in_sync import InSyncSets
@@ -38,6 +38,8 @@ class Replication:
         """Before the first image is applied to `table`."""
         self._config = config
         self._image = image
+        # Where other brokers are reached, and the registration that says so.
+        self._addresses: dict[int, tuple[BrokerRegistration, Address]] = {}
         self.throttles = ReplicationThrottles(clock, config)
         self.in_sync = InSyncSets(node_id, clock, ask_controller, broker_epoch, image, self.throttles.leader)
         self.fetchers = ReplicaFetchers(
@@ -52,8 +54,17 @@ class Replication:
 
     def _address_of(self, broker_id: int) -> Address | None:
         broker = self._image().brokers.get(broker_id)
-        endpoint = None if broker is None else broker.listeners.get(self._config().inter_broker_listener)
-        return None if endpoint is None else Address(endpoint.host, endpoint.port)
+        if broker is None:
+            return None
+        known = self._addresses.get(broker_id)
+        if known is not None and known[0] is broker:
+            return known[1]
+        endpoint = broker.listeners.get(self._config().inter_broker_listener)
+        if endpoint is None:
+            return None
+        address = Address(endpoint.host, endpoint.port)
+        self._addresses[broker_id] = (broker, address)
+        return address
 
     def lost_since(self, broker_id: int) -> int | None:
         """Since when (monotonic) another broker, from which this one copies, cannot be reached; None if it can."""
