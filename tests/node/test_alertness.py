@@ -15,7 +15,7 @@ import pytest
 from moldau.config.node_config import NodeConfig
 from moldau.config.one_node import defaults_for_one_node
 from moldau.config.types import ConfigError
-from moldau.node.alertness import IN_VAIN_MAX, OCCASIONS_PER_TRY, SETTING, Alertness
+from moldau.node.alertness import OCCASIONS_PER_TRY, SETTING, WORTH_FIRST, WORTH_MAX, Alertness
 
 LIMIT_US = 2_000
 
@@ -101,7 +101,7 @@ def test_there_is_never_more_than_one_look_in_a_turn(loop: Loop) -> None:
 
 def test_what_never_comes_is_not_waited_for(loop: Loop) -> None:
     alertness = alert(loop)
-    for _ in range(IN_VAIN_MAX):
+    for _ in range(WORTH_FIRST // 2):
         expect_in_vain(alertness, loop)
     for _ in range(OCCASIONS_PER_TRY - 1):
         alertness.expect()
@@ -113,7 +113,7 @@ def test_what_never_comes_is_not_waited_for(loop: Loop) -> None:
 
 def test_a_try_that_succeeds_restores_it(loop: Loop) -> None:
     alertness = alert(loop, 10_000)
-    for _ in range(IN_VAIN_MAX):
+    for _ in range(WORTH_FIRST // 2):
         alertness.expect()
         time.sleep(0.01)
         loop.turn()
@@ -127,9 +127,35 @@ def test_a_try_that_succeeds_restores_it(loop: Loop) -> None:
     assert not loop.sleeps()
 
 
+def test_what_comes_in_one_case_of_three_is_not_waited_for(loop: Loop) -> None:
+    alertness = alert(loop)
+    for _ in range(WORTH_FIRST):
+        alertness.expect()
+        alertness.arrived()
+        loop.turn()
+        expect_in_vain(alertness, loop)
+        expect_in_vain(alertness, loop)
+    assert not waits(alertness, loop)
+
+
+def test_what_comes_in_three_cases_of_four_is_waited_for(loop: Loop) -> None:
+    alertness = alert(loop)
+    for _ in range(2 * WORTH_MAX):
+        for _ in range(3):
+            assert waits(alertness, loop)
+            alertness.arrived()
+            loop.turn()
+        expect_in_vain(alertness, loop)
+
+
+def waits(alertness: Alertness, loop: Loop) -> bool:
+    alertness.expect()
+    return not loop.sleeps()
+
+
 def test_what_comes_unexpected_changes_nothing(loop: Loop) -> None:
     alertness = alert(loop)
-    for _ in range(IN_VAIN_MAX):
+    for _ in range(WORTH_FIRST // 2):
         expect_in_vain(alertness, loop)
         alertness.arrived()
     alertness.expect()

@@ -25,6 +25,8 @@ class ClientConnection:
     software_name: str = "unknown"
     software_version: str = "unknown"
     connected_at_ms: int = 0
+    # Its last request was not about records, which are sent ahead: it waits for each answer before it goes on.
+    in_conversation: bool = False
     # Not a connection of its own: a client's request that a broker has passed on.
     is_forwarded: bool = False
     # What a family of APIs remembers of this connection, by the family's name.

@@ -140,8 +140,10 @@ class Router:
                 position = _skip_header_tags(frame, position)
         caller = Caller(connection, api_key, version, correlation_id, client_id)
         if route.raw is not None:
+            connection.in_conversation = False
             outcome = self._call_raw(route.raw, frame, position, caller)
         else:
+            connection.in_conversation = True
             outcome = self._call(route, frame, position, caller)
         if isinstance(outcome, Pending) and not outcome.done:
             metrics = self._metrics

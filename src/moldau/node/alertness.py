@@ -3,7 +3,8 @@
 A process that sleeps must be woken, mostly on another core, and on a virtual machine that takes about 50 µs: longer
 than a small request. A record that is copied to two replicas before it is confirmed needs four such calls in a row.
 So a node that expects something looks for it again and again before it goes to sleep. It gives way to everybody else
-who wants the core after each look, and when nothing came several times it sleeps as usual and tries only now and then.
+who wants the core after each look. When what it expects does not come in two cases of three, it sleeps as usual and
+tries only now and then.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ from moldau.config.types import ConfigError
 SETTING: Final = "moldau.idle.poll.us"
 DEFAULT_US: Final = 300
 MAX_US: Final = 10_000
-# So many times in vain, and it is not worth the time; then one of so many occasions is a new try.
-IN_VAIN_MAX: Final = 4
+# The account of what it was worth: one more for what came, two less for what did not. With nothing left, one of so
+# many occasions is a new try.
+WORTH_FIRST: Final = 4
+WORTH_MAX: Final = 8
 OCCASIONS_PER_TRY: Final = 32
 
 
 class Alertness:
     """Whether the event loop of a node may sleep. Begins to be used when there is a loop."""
 
-    __slots__ = ("_in_vain", "_limit", "_looking", "_loop", "_passed", "_until")
+    __slots__ = ("_limit", "_looking", "_loop", "_passed", "_until", "_worth")
 
     def __init__(self, limit_us: int) -> None:
         """`limit_us`: how long to look for what is due; 0 means to sleep at once, always."""
@@ -36,7 +39,7 @@ class Alertness:
         # 0 while nothing is expected.
         self._until = 0.0
         self._looking = False
-        self._in_vain = 0
+        self._worth = WORTH_FIRST
         self._passed = 0
 
     @classmethod
@@ -58,7 +61,7 @@ class Alertness:
         loop = self._loop
         if loop is None or self._limit == 0.0:
             return
-        if self._in_vain >= IN_VAIN_MAX:
+        if self._worth <= 0:
             self._passed += 1
             if self._passed < OCCASIONS_PER_TRY:
                 return
@@ -72,7 +75,8 @@ class Alertness:
         """Something came from outside: there is work to do."""
         if self._until != 0.0:
             self._until = 0.0
-            self._in_vain = 0
+            if self._worth < WORTH_MAX:
+                self._worth += 1
 
     def _look(self) -> None:
         """Called once in each turn of the loop, which does not sleep while such a call is planned."""
@@ -83,5 +87,5 @@ class Alertness:
                 self._loop.call_soon(self._look)
                 return
             self._until = 0.0
-            self._in_vain += 1
+            self._worth = max(self._worth - 2, 0)
         self._looking = False

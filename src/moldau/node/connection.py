@@ -299,6 +299,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 self._account()
         else:
             self.transport.writelines(answer)
+            if client.in_conversation:
+                self._alertness.expect()
 
     def _write(self, buffers: list[Buffer] | None) -> None:
         if buffers is not None:
