@@ -1,7 +1,8 @@
 """A server that answers at once: how fast one client can commit offsets when the broker costs next to nothing.
 
-It never sleeps (waking it would take longer than the answer), knows one topic and keeps nothing. The first commit is answered properly; every other gets the same bytes with its
-own correlation id in them, whatever it says. What a client reaches here bounds what it can reach with any broker.
+It never sleeps (waking it would take longer than the answer), knows one topic and keeps nothing. The first commit is
+answered properly; every other gets the same bytes with its own correlation id in them, whatever it says. What a client
+reaches here bounds what it can reach with any broker.
 """
 
 from __future__ import annotations

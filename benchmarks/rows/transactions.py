@@ -119,7 +119,9 @@ class Commits(Row):
                 value = count / client.result()["seconds"]
             finally:
                 client.stop()
-        return Limit("the same client against a server that never sleeps and answers at once", "per_second", "commit/s", value)
+        return Limit(
+            "the same client against a server that never sleeps and answers at once", "per_second", "commit/s", value
+        )
 
 
 ROWS = (Transactions(), Commits())
