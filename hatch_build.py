@@ -31,8 +31,8 @@ COMPILED = {
     "replication": "fetcher in_sync leader_state partition partition_table replicas",
     "coordinator": "decision hashing runtime timers",
     "coordinator/group": "offset_commits offset_records offset_store shard",
-    "broker": "broker context coordinators fetch fetch_answer fetch_session group_offsets produce request_metrics "
-    "router",
+    "broker": "broker context coordinators fetch fetch_answer fetch_partition fetch_session group_offsets produce "
+    "request_metrics router session_watch",
     "node": "alertness buffers clock connection disk peers",
 }
 

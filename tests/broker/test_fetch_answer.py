@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from moldau.broker.context import Caller, ClientConnection
 from moldau.broker.fetch_answer import PartitionRead, encode_answer, one_partition
-from moldau.broker.fetch_session import FetchContext, FetchPartition, FetchSession
+from moldau.broker.fetch_partition import FetchPartition
+from moldau.broker.fetch_session import FetchContext, FetchSession
 from moldau.protocol.api import ApiKey
 from moldau.protocol.frames import decode_response
 

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Final
 from moldau.broker.authorization import Operation, ResourceKind
 from moldau.broker.context import Caller, ClientConnection
 from moldau.broker.fetch_answer import PartitionRead, encode_answer, one_partition
-from moldau.broker.fetch_session import FetchContext, FetchPartition, FetchSessionCache
+from moldau.broker.fetch_partition import FetchPartition
+from moldau.broker.fetch_session import FetchContext, FetchSessionCache
 from moldau.broker.leaders import topic_name
 from moldau.broker.replica_selection import replica_selector
 from moldau.broker.router import Answer, LongPoll, Outcome
 from moldau.broker.services import BrokerServices
+from moldau.broker.session_watch import SessionWatch
 from moldau.ports import Timer
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.generated.wire.fetch_request import FetchRequest
@@ -128,7 +130,7 @@ class FetchHandler:
         return data
 
     def later(self, waiting: _Waiting, delay_ms: int) -> Timer:
-        return self.services.clock.call_later(delay_ms, waiting.answer)
+        return self.services.clock.call_later(delay_ms, waiting.time_is_up)
 
     def disconnected(self, connection: ClientConnection) -> None:
         """Nobody will read these answers: let go of everything they wait for."""
@@ -171,8 +173,8 @@ class _Fetch:
         "held_back_ms",
         "is_follower",
         "min_bytes",
-        "quiet",
         "request",
+        "watch",
     )
 
     def __init__(self, handler: FetchHandler, request: FetchRequest, context: FetchContext, caller: Caller) -> None:
@@ -185,8 +187,8 @@ class _Fetch:
         self.committed = False
         # How long a replica is not given all there is, because it is throttled.
         self.held_back_ms = 0
-        # Of a replica's session: partitions of which there is nothing to say, with where it stands.
-        self.quiet: list[tuple[Partition, int]] = []
+        # Of a replica's session: what has changed in it.
+        self.watch: SessionWatch | None = None
         newer = caller.api_version >= _REPLICA_STATE_SINCE
         self._replica_id = request.replica_state.replica_id if newer else request.replica_id
         self.is_follower = self._replica_id >= 0
@@ -199,10 +201,11 @@ class _Fetch:
 
     # ---- reading
 
-    def read(self, *, first: bool = True) -> tuple[list[PartitionRead], int, bool]:
+    def read(self, *, first: bool = True, every: bool = False) -> tuple[list[PartitionRead], int, bool]:
         """(what each partition gives, bytes in all, whether the answer must not wait).
 
-        What a replica asks for tells what it has, the `first` time the request is looked at.
+        What a replica asks for tells what it has, the `first` time the request is looked at. `every` partition of its
+        session is looked at when asked for; else those that have changed.
         """
         handler = self._handler
         budget = min(self._budget, handler.max_bytes)
@@ -210,12 +213,19 @@ class _Fetch:
         urgent = False
         reads: list[PartitionRead] = []
         version = self.caller.api_version
-        self.quiet.clear()
-        skips_quiet = self.is_follower and self.context.incremental and self._may_replicate()
-        now_ms = handler.services.clock.monotonic_ms() if skips_quiet else 0
-        for asked in self.context.partitions.values():
-            if skips_quiet and self._is_quiet(asked, now_ms):
-                continue
+        now_ms = 0
+        watch: SessionWatch | None = None
+        if self.is_follower and self.context.incremental and self._may_replicate():
+            now_ms = handler.services.clock.monotonic_ms()
+            watch = self._session_watch()
+            asked_for = watch.to_look_at(self.context.partitions, now_ms, every=every)
+        else:
+            asked_for = list(self.context.partitions.values())
+        for asked in asked_for:
+            if watch is not None:
+                if self._is_quiet(asked, watch, now_ms):
+                    continue
+                watch.changed[asked] = None
             read = PartitionRead(asked)
             reads.append(read)
             try:
@@ -223,6 +233,8 @@ class _Fetch:
                     self._authorize(asked)
                 partition = handler.find(asked, version)
                 read.partition = partition
+                if watch is not None:
+                    watch.keep_watch(asked, partition)
                 if self._reads_anywhere:
                     partition.require_replica(asked.leader_epoch)
                     if self._rack and self._send_away(read, partition):
@@ -265,7 +277,15 @@ class _Fetch:
         guard = self._handler.guard
         return guard is None or guard.allows(self.caller, Operation.CLUSTER_ACTION, ResourceKind.CLUSTER)
 
-    def _is_quiet(self, asked: FetchPartition, now_ms: int) -> bool:
+    def _session_watch(self) -> SessionWatch:
+        session = self.context.session
+        assert session is not None, "an incremental fetch without a session"
+        if session.watch is None:
+            session.watch = SessionWatch()
+        self.watch = session.watch
+        return session.watch
+
+    def _is_quiet(self, asked: FetchPartition, watch: SessionWatch, now_ms: int) -> bool:
         """Whether a replica has, and was told, all there is of a partition. A session may be about thousands."""
         partition = self._handler.hosted(asked.topic_key, asked.index)
         if partition is None or not partition.opened or partition.leader_epoch != asked.leader_epoch:
@@ -280,7 +300,7 @@ class _Fetch:
             )
         ):
             return False
-        self.quiet.append((partition, asked.fetch_offset))
+        watch.is_quiet(asked, partition)
         return True
 
     def _note_follower(self, read: PartitionRead, partition: Partition) -> bool:
@@ -419,6 +439,8 @@ class _Fetch:
                 key = (asked.topic_key, asked.index)
                 if partitions.pop(key, None) is not None:
                     partitions[key] = asked
+                if self.watch is not None:
+                    self.watch.served(asked)
 
 
 class _Waiting:
@@ -432,22 +454,25 @@ class _Waiting:
         self._accumulated = total
         self._woken = False
         self.promise = LongPoll()
-        self._partitions = [read.partition for read in reads if read.partition is not None]
-        self._partitions += [partition for partition, _ in fetch.quiet]
+        self._partitions: list[Partition] = []
         # Only for readers of committed records: where each of them stands.
         self._stable_after: list[tuple[Partition, int]] | None = None
         if fetch.committed_only:
             self._stable_after = [
                 (read.partition, read.asked.fetch_offset) for read in reads if read.partition is not None
             ]
-        for partition in self._partitions:
-            partition.wait_for_data(self, follower=fetch.is_follower)
         self._timer = handler.later(self, fetch.request.max_wait_ms)
         fetch.caller.connection.remembered.setdefault(_WAITING, set()).add(self)
-        if fetch.committed and (
-            any(_has_more(read.partition, read.asked.fetch_offset) for read in reads)
-            or any(_has_more(partition, offset) for partition, offset in fetch.quiet)
-        ):
+        watch = fetch.watch
+        if watch is not None:
+            watch.waiting = self
+            missed = watch.missed
+        else:
+            self._partitions += [read.partition for read in reads if read.partition is not None]
+            for partition in self._partitions:
+                partition.wait_for_data(self, follower=fetch.is_follower)
+            missed = fetch.committed and any(_has_more(read.partition, read.asked.fetch_offset) for read in reads)
+        if missed:
             # Appended after this fetch had read, and before it waited.
             self.noticed(LOOK_AGAIN)
         if fetch.held_back_ms:
@@ -473,7 +498,10 @@ class _Waiting:
         assert self._stable_after is not None
         return any(partition.log.last_stable_offset > offset for partition, offset in self._stable_after)
 
-    def answer(self) -> None:
+    def time_is_up(self) -> None:
+        self.answer(every=True)
+
+    def answer(self, *, every: bool = False) -> None:
         if self.promise.done:
             return
         self.abandon()
@@ -481,11 +509,14 @@ class _Waiting:
         if waiting is None:
             return  # its client went away after it was woken
         waiting.discard(self)
-        reads, _, _ = self._fetch.read(first=False)
+        reads, _, _ = self._fetch.read(first=False, every=every)
         self.promise.resolve(self._fetch.encode(reads))
 
     def abandon(self) -> None:
         self._timer.cancel()
+        watch = self._fetch.watch
+        if watch is not None and watch.waiting is self:
+            watch.waiting = None
         for partition in self._partitions:
             partition.forget_waiter(self)
 

@@ -9,7 +9,8 @@ from struct import Struct
 from typing import Final
 
 from moldau.broker.context import Caller
-from moldau.broker.fetch_session import FetchContext, FetchPartition
+from moldau.broker.fetch_partition import FetchPartition
+from moldau.broker.fetch_session import FetchContext
 from moldau.broker.leaders import UNKNOWN_LEADER, CurrentLeader, current_leader, topic_name
 from moldau.broker.router import Answer
 from moldau.broker.services import BrokerServices

@@ -9,6 +9,8 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
+from moldau.broker.fetch_partition import FetchPartition, TopicKey
+from moldau.broker.session_watch import SessionWatch
 from moldau.ports import Clock
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.generated.wire.fetch_request import FetchRequest
@@ -19,40 +21,9 @@ MAX_EPOCH: Final = 2**31 - 1
 # A session may be pushed out by a newcomer once it was idle this long.
 EVICTION_IDLE_MS: Final = 120_000
 
-TopicKey = bytes  # the topic's name, or its id from version 13 on
-
-
-class FetchPartition:
-    """One partition a reader asks for, and what it was last told."""
-
-    __slots__ = (
-        "fetch_offset",
-        "follower_log_start",
-        "high_watermark",
-        "index",
-        "last_fetched_epoch",
-        "leader_epoch",
-        "log_start",
-        "max_bytes",
-        "topic_key",
-    )
-
-    def __init__(self, topic_key: TopicKey, index: int) -> None:
-        self.topic_key = topic_key
-        self.index = index
-        self.fetch_offset = -1
-        # Where the reader's own log begins, if it is a replica.
-        self.follower_log_start = -1
-        self.leader_epoch = -1
-        self.last_fetched_epoch = -1
-        self.max_bytes = 0
-        # What the last answer of the session said; -1 before the first.
-        self.high_watermark = -1
-        self.log_start = -1
-
 
 class FetchSession:
-    __slots__ = ("epoch", "partitions", "session_id", "used_ms", "uses_ids")
+    __slots__ = ("epoch", "partitions", "session_id", "used_ms", "uses_ids", "watch")
 
     def __init__(self, session_id: int, uses_ids: bool, now_ms: int) -> None:
         self.session_id = session_id
@@ -60,6 +31,12 @@ class FetchSession:
         self.uses_ids = uses_ids
         self.used_ms = now_ms
         self.partitions: dict[tuple[TopicKey, int], FetchPartition] = {}
+        # Of a replica's session, from its second fetch on.
+        self.watch: SessionWatch | None = None
+
+    def end(self) -> None:
+        if self.watch is not None:
+            self.watch.end()
 
 
 class FetchContext:
@@ -102,7 +79,9 @@ class FetchSessionCache:
     def context(self, request: FetchRequest, version: int) -> FetchContext:
         uses_ids = version >= 13
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(request.session_id, None)
+            former = self._sessions.pop(request.session_id, None)
+            if former is not None:
+                former.end()
             wanted = _partitions(request, uses_ids)
             if request.session_epoch == FINAL_EPOCH or version < 7:
                 return FetchContext(wanted)
@@ -124,21 +103,26 @@ class FetchSessionCache:
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         session.used_ms = self._clock.monotonic_ms()
         partitions = session.partitions
+        watch = session.watch
         if request.topics:
             for key, wanted in _partitions(request, uses_ids).items():
                 known = partitions.get(key)
                 if known is None:
-                    partitions[key] = wanted
+                    partitions[key] = known = wanted
                 else:
                     known.fetch_offset = wanted.fetch_offset
                     known.follower_log_start = wanted.follower_log_start
                     known.leader_epoch = wanted.leader_epoch
                     known.last_fetched_epoch = wanted.last_fetched_epoch
                     known.max_bytes = wanted.max_bytes
+                if watch is not None:
+                    watch.changed[known] = None
         for topic in request.forgotten_topics_data:
             topic_key = topic.topic_id if uses_ids else topic.topic.encode()
             for index in topic.partitions:
-                partitions.pop((topic_key, index), None)
+                forgotten = partitions.pop((topic_key, index), None)
+                if forgotten is not None and watch is not None:
+                    watch.forget(forgotten)
         if not partitions:
             # A session about nothing is closed; the reader learns so from the session id 0 in the answer.
             del self._sessions[session.session_id]
@@ -162,6 +146,7 @@ class FetchSessionCache:
         if now - oldest.used_ms < EVICTION_IDLE_MS:
             return False
         del self._sessions[oldest.session_id]
+        oldest.end()
         self.evictions += 1
         return True
 
