@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from tests.replication.replicated_world import ReplicatedWorld
 
+from moldau.broker.fetch_partition import FetchPartition
+from moldau.broker.session_watch import LOOK_AT_ALL_MS, UNHEARD_MAX, SessionWatch
+
 LAG_MS = 4000
 
 
@@ -46,3 +49,102 @@ def test_each_of_many_is_copied_when_its_turn_comes() -> None:
         world.run(30)
         assert len(world.acknowledged) == before + 1, f"partition {index} was not copied at once"
     world.check_contents()
+
+
+def _watches(world: ReplicatedWorld) -> list[SessionWatch]:
+    """Of every session in which one broker follows another."""
+    sessions = [each for broker in world.brokers.values() for each in broker.broker.fetch.sessions.all()]
+    return [session.watch for session in sessions if session.watch is not None]
+
+
+def _waiters(world: ReplicatedWorld, index: int) -> int:
+    """How many of its followers a leader would tell of a record."""
+    partition = world.leader(index).partition(index)
+    assert partition is not None
+    return len(partition._follower_waiters or [])
+
+
+def test_nobody_looks_at_partitions_that_do_not_change() -> None:
+    world = ReplicatedWorld(13, partitions=30)
+    for index in range(world.partitions):
+        world.write(index)
+    world.run(2 * LOOK_AT_ALL_MS + 1000)
+    watches = _watches(world)
+    assert len(watches) == 6, "each of three brokers follows two others"
+    assert [len(watch.changed) for watch in watches] == [0] * 6
+    # What one partition gets concerns its two followers, and only with regard to that partition.
+    for watch in watches:
+        watch.to_look_at({}, world.clock.monotonic_ms(), every=True)  # not again for a while
+    world.write(5)
+    assert sorted(len(watch.changed) for watch in watches) == [0, 0, 0, 0, 1, 1]
+    world.run(1000)
+    assert [len(watch.changed) for watch in watches] == [0] * 6
+    world.check_contents()
+
+
+def test_replicas_of_quiet_partitions_hear_what_is_committed() -> None:
+    world = ReplicatedWorld(14, partitions=4)
+    for index in range(world.partitions):
+        world.write(index)
+    world.run(1000)
+    for index in range(world.partitions):
+        copies = [copy for broker in world.brokers.values() if (copy := broker.partition(index)) is not None]
+        assert [copy.log.high_watermark for copy in copies] == [1, 1, 1]
+
+
+def test_conversations_that_begin_again_leave_nothing_behind() -> None:
+    world = ReplicatedWorld(15, partitions=3)
+    one, other = world.brokers[1].address, world.brokers[2].address
+    for _ in range(6):
+        world.write(0)
+        world.run(100)
+        world.network.cut(one, other)
+        world.run(700)
+        world.network.heal()
+        world.run(3000)
+    for index in range(world.partitions):
+        world.write(index)
+        world.run(500)
+        assert _waiters(world, index) == 2
+    world.check_contents()
+
+
+def test_a_replica_that_never_comes_back_is_forgotten() -> None:
+    world = ReplicatedWorld(16, partitions=1)
+    world.write(0)
+    world.run(500)
+    partition = world.leader(0).partition(0)
+    assert partition is not None
+    asked = FetchPartition(partition.topic_id, 0)
+    watch = SessionWatch()
+    watch.keep_watch(asked, partition)
+    watch.keep_watch(asked, partition)
+    assert _waiters(world, 0) == 3
+    for _ in range(UNHEARD_MAX):
+        assert not watch.noticed(asked, 1)
+    world.write(0)
+    world.run(500)
+    assert _waiters(world, 0) == 2
+    # Should it come back after all, it looks at what it missed, and listens again.
+    assert watch.to_look_at({}, LOOK_AT_ALL_MS - 1, every=False) == []
+    assert watch.to_look_at({}, LOOK_AT_ALL_MS - 2, every=False) == [asked]
+    watch.keep_watch(asked, partition)
+    assert _waiters(world, 0) == 3
+    watch.end()
+    watch.keep_watch(asked, partition)
+    assert _waiters(world, 0) == 2
+
+
+def test_a_partition_that_a_session_forgets_is_not_watched() -> None:
+    world = ReplicatedWorld(17, partitions=1)
+    world.write(0)
+    world.run(500)
+    partition = world.leader(0).partition(0)
+    assert partition is not None
+    asked = FetchPartition(partition.topic_id, 0)
+    watch = SessionWatch()
+    watch.keep_watch(asked, partition)
+    watch.changed[asked] = None
+    watch.forget(asked)
+    assert _waiters(world, 0) == 2
+    assert not watch.changed

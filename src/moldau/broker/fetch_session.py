@@ -72,6 +72,9 @@ class FetchSessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def all(self) -> list[FetchSession]:
+        return list(self._sessions.values())
+
     @property
     def partition_count(self) -> int:
         return sum(len(session.partitions) for session in self._sessions.values())
