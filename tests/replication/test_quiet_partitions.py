@@ -6,6 +6,8 @@ from tests.replication.replicated_world import ReplicatedWorld
 
 from moldau.broker.fetch_partition import FetchPartition
 from moldau.broker.session_watch import LOOK_AT_ALL_MS, UNHEARD_MAX, SessionWatch
+from moldau.records.builder import build_batch
+from moldau.records.record import Record
 
 LAG_MS = 4000
 
@@ -148,3 +150,21 @@ def test_a_partition_that_a_session_forgets_is_not_watched() -> None:
     watch.forget(asked)
     assert _waiters(world, 0) == 2
     assert not watch.changed
+
+
+def test_what_is_appended_because_something_was_committed_is_copied_at_once() -> None:
+    """It is appended in the midst of the fetch that has committed: after that has read, and before it waits."""
+    world = ReplicatedWorld(18, partitions=1, overrides={"replica.fetch.wait.max.ms": "5000"})
+    world.write(0)
+    world.run(6000)
+    partition = world.leader(0).partition(0)
+    assert partition is not None
+
+    def answer() -> None:
+        partition.append_own(build_batch([Record(0, world.clock.now_ms(), None, b"an answer", ())]))
+
+    partition.when_committed(2, answer)
+    world.write(0)
+    world.run(100)
+    copies = [copy for broker in world.brokers.values() if (copy := broker.partition(0)) is not None]
+    assert [copy.log.log_end_offset for copy in copies] == [3, 3, 3]
