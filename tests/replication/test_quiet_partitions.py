@@ -10,6 +10,7 @@ from moldau.records.builder import build_batch
 from moldau.records.record import Record
 
 LAG_MS = 4000
+LONG_POLLS = {"replica.fetch.wait.max.ms": "5000", "replica.lag.time.max.ms": "10000"}
 
 
 def test_a_long_silence_is_no_lag() -> None:
@@ -154,7 +155,7 @@ def test_a_partition_that_a_session_forgets_is_not_watched() -> None:
 
 def test_what_is_appended_because_something_was_committed_is_copied_at_once() -> None:
     """It is appended in the midst of the fetch that has committed: after that has read, and before it waits."""
-    world = ReplicatedWorld(18, partitions=1, overrides={"replica.fetch.wait.max.ms": "5000"})
+    world = ReplicatedWorld(18, partitions=1, overrides=LONG_POLLS)
     world.write(0)
     world.run(6000)
     partition = world.leader(0).partition(0)
