@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.replication.replicated_world import ReplicatedWorld
 
 from moldau.broker.fetch_partition import FetchPartition
 from moldau.broker.session_watch import LOOK_AT_ALL_MS, UNHEARD_MAX, SessionWatch
+from moldau.ports import Pending
+from moldau.protocol.generated.wire import fetch_request
 from moldau.records.builder import build_batch
 from moldau.records.record import Record
 
@@ -113,7 +117,7 @@ def test_conversations_that_begin_again_leave_nothing_behind() -> None:
 
 
 def test_a_replica_that_never_comes_back_is_forgotten() -> None:
-    world = ReplicatedWorld(16, partitions=1)
+    world = ReplicatedWorld(16, partitions=2)
     world.write(0)
     world.run(500)
     partition = world.leader(0).partition(0)
@@ -123,11 +127,15 @@ def test_a_replica_that_never_comes_back_is_forgotten() -> None:
     watch.keep_watch(asked, partition)
     watch.keep_watch(asked, partition)
     assert _waiters(world, 0) == 3
+    silent = world.leader(1).partition(1)
+    assert silent is not None
+    watch.keep_watch(FetchPartition(partition.topic_id, 1), silent)
     for _ in range(UNHEARD_MAX):
         assert not watch.noticed(asked, 1)
+    assert (_waiters(world, 0), _waiters(world, 1)) == (3, 3)
     world.write(0)
     world.run(500)
-    assert _waiters(world, 0) == 2
+    assert (_waiters(world, 0), _waiters(world, 1)) == (2, 2)
     # Should it come back after all, it looks at what it missed, and listens again.
     assert watch.to_look_at({}, LOOK_AT_ALL_MS - 1, every=False) == []
     assert watch.to_look_at({}, LOOK_AT_ALL_MS - 2, every=False) == [asked]
@@ -169,3 +177,62 @@ def test_what_is_appended_because_something_was_committed_is_copied_at_once() ->
     world.run(100)
     copies = [copy for broker in world.brokers.values() if (copy := broker.partition(0)) is not None]
     assert [copy.log.log_end_offset for copy in copies] == [3, 3, 3]
+
+
+def _fetch(world: ReplicatedWorld, replica: int, **session: int) -> Pending[Any]:
+    """What a replica of partition 0 asks its leader when it has everything."""
+    leader = world.leader(0)
+    partition = leader.partition(0)
+    assert partition is not None
+    asked = fetch_request.FetchPartition(
+        partition=0,
+        current_leader_epoch=partition.leader_epoch,
+        fetch_offset=partition.log.log_end_offset,
+        last_fetched_epoch=partition.leader_epoch,
+        log_start_offset=0,
+        partition_max_bytes=1 << 20,
+    )
+    request = fetch_request.FetchRequest(
+        replica_state=fetch_request.ReplicaState(replica_id=replica, replica_epoch=world.brokers[replica].epoch),
+        max_wait_ms=5000,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=[fetch_request.FetchTopic(topic_id=partition.topic_id, partitions=[asked])],
+        **session,
+    )
+    return leader.ask(request, 17)
+
+
+def test_a_fetch_whose_session_begins_anew_is_answered_at_once() -> None:
+    """Nothing else is taken up on its connection before."""
+    world = ReplicatedWorld(19, partitions=1, overrides=LONG_POLLS)
+    world.write(0)
+    world.run(6000)
+    replica = next(each for each in world.brokers if each != world.leader(0).id)
+    begun = _fetch(world, replica, session_id=0, session_epoch=0)
+    session_id = world.until(begun, 6000).session_id
+    waiting = _fetch(world, replica, session_id=session_id, session_epoch=1)
+    world.run(200)
+    assert not waiting.done
+    _fetch(world, replica, session_id=session_id, session_epoch=0)
+    world.run(1)
+    assert waiting.done
+    assert waiting.value.responses == []
+
+
+def test_uncommitted_records_are_not_forgotten_until_they_are_committed() -> None:
+    """The replica that copied them first hears of it with its next answer, whatever that is about."""
+    world = ReplicatedWorld(20, partitions=1)
+    world.write(0)
+    world.run(1000)
+    partition = world.leader(0).partition(0)
+    assert partition is not None
+    asked = FetchPartition(partition.topic_id, 0)
+    watch = SessionWatch()
+    watch.changed[asked] = None
+    partition.append_own(build_batch([Record(0, world.clock.now_ms(), None, b"uncommitted", ())]))
+    watch.is_quiet(asked, partition)
+    assert asked in watch.changed
+    world.run(1000)
+    watch.is_quiet(asked, partition)
+    assert asked not in watch.changed

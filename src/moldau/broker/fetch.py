@@ -509,7 +509,10 @@ class _Waiting:
         if waiting is None:
             return  # its client went away after it was woken
         waiting.discard(self)
-        reads, _, _ = self._fetch.read(first=False, every=every)
+        watch = self._fetch.watch
+        reads: list[PartitionRead] = []
+        if watch is None or not watch.ended:
+            reads, _, _ = self._fetch.read(first=False, every=every)
         self.promise.resolve(self._fetch.encode(reads))
 
     def abandon(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from moldau.broker.fetch_partition import FetchPartition
-from moldau.replication.partition import DataWaiter, Partition
+from moldau.replication.partition import LOOK_AGAIN, DataWaiter, Partition
 
 LOOK_AT_ALL_MS: Final = 50
 # So many changes without a single fetch: the replica is gone, or has another session by now.
@@ -19,7 +19,7 @@ UNHEARD_MAX: Final = 10_000
 
 
 class SessionWatch:
-    __slots__ = ("_ended", "_looked_ms", "_unheard", "_watchers", "changed", "missed", "waiting")
+    __slots__ = ("_looked_ms", "_unheard", "_watchers", "changed", "ended", "missed", "waiting")
 
     def __init__(self) -> None:
         # Whatever the replica may have to hear of, oldest first.
@@ -30,7 +30,8 @@ class SessionWatch:
         self._watchers: dict[FetchPartition, _Watcher] = {}
         self._looked_ms = -LOOK_AT_ALL_MS
         self._unheard = 0
-        self._ended = False
+        # The replica has begun another session: nothing need be said in this one.
+        self.ended = False
 
     def to_look_at(
         self, partitions: dict[tuple[bytes, int], FetchPartition], now_ms: int, *, every: bool
@@ -44,9 +45,10 @@ class SessionWatch:
         return list(self.changed)
 
     def is_quiet(self, asked: FetchPartition, partition: Partition) -> None:
-        """The replica has all of it: nothing need be said until it changes."""
+        """The replica has all of it: nothing need be said until it changes, or is committed by the other replicas."""
         self.keep_watch(asked, partition)
-        self.changed.pop(asked, None)
+        if partition.log.high_watermark == partition.log.log_end_offset:
+            self.changed.pop(asked, None)
 
     def served(self, asked: FetchPartition) -> None:
         """The replica gets records of it: others come first next time."""
@@ -60,7 +62,7 @@ class SessionWatch:
             if watcher.partition is partition:
                 return
             watcher.partition.forget_waiter(watcher)
-        if not self._ended:
+        if not self.ended:
             self._watchers[asked] = watcher = _Watcher(self, asked, partition)
             partition.wait_for_data(watcher, follower=True)
 
@@ -72,9 +74,12 @@ class SessionWatch:
             watcher.partition.forget_waiter(watcher)
 
     def end(self) -> None:
-        self._ended = True
+        self.ended = True
         for asked in list(self._watchers):
             self.forget(asked)
+        if self.waiting is not None:
+            # It would keep its connection from being used for another request.
+            self.waiting.noticed(LOOK_AGAIN)
 
     def noticed(self, asked: FetchPartition, new_bytes: int) -> bool:
         """A partition has changed. True when nobody is interested any more."""
@@ -88,6 +93,9 @@ class SessionWatch:
         if self._unheard <= UNHEARD_MAX:
             return False
         self._watchers.pop(asked, None)
+        for other in list(self._watchers):
+            self.forget(other)
+        self._looked_ms = -LOOK_AT_ALL_MS
         return True
 
 

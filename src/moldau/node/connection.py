@@ -312,9 +312,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         answers = self._answers
         if len(answers) == 1 and answers[0].done:
             # As mostly: nothing is before it, nothing behind it.
-            polled = type(answers.popleft()) is LongPoll
-            self._write(answer)
-            if not polled:
+            only = answers.popleft()
+            self._write(only.value)
+            if type(only) is not LongPoll:
                 # A client that waits for each answer sends its next request now.
                 self._alertness.expect()
         else:
