@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from moldau.broker.router import LongPoll
 from moldau.node import buffers
+from moldau.node.alertness import Alertness
 from moldau.node.buffers import BufferPool
 from moldau.node.connection import HELD_BYTES_MAX, REQUESTS_IN_FLIGHT_MAX, TURN_SECONDS, KafkaConnection
 from moldau.node.listener import ConnectionCounts, ConnectionLimits, Listener
@@ -106,9 +107,10 @@ class Peer:
         self.echo = Echo()
         limits = ConnectionLimits(100, 100, {}, 0, MAX_FRAME, 100)
         self.unread = UnreadAnswers(1 << 30, lambda _: None)
-        self.listener = LoopFree("TEST", self.echo, self.pool, self.unread, limits, ConnectionCounts())
+        alertness = Alertness(0)
+        self.listener = LoopFree("TEST", self.echo, self.pool, self.unread, limits, ConnectionCounts(), alertness)
         self.listener.turns = []
-        self.connection = KafkaConnection(self.listener, self.echo, self.pool, self.unread, MAX_FRAME)
+        self.connection = KafkaConnection(self.listener, self.echo, self.pool, self.unread, alertness, MAX_FRAME)
         self.transport = Transport()
         self.connection.connection_made(self.transport)
 
