@@ -10,6 +10,7 @@ from broker_node import Client, SimulatedNode, batch, fetch_request, produce_req
 from moldau.broker.fetch_session import EVICTION_IDLE_MS
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.generated.wire.fetch_request import FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from moldau.protocol.generated.wire.metadata_request import MetadataRequest
 
 VERSIONS = range(4, 19)
 TOPIC_IDS_SINCE = 13
@@ -398,3 +399,41 @@ def test_a_fetch_of_nothing_is_answered_at_once(node: SimulatedNode) -> None:
     assert answer.responses == []
     answer = node.client.send(FetchRequest(max_wait_ms=10_000, min_bytes=1, topics=[FetchTopic(topic="t")]), 11)
     assert answer.responses == []
+
+
+# ---- several readers
+
+
+def test_readers_that_waited_for_the_same_records_get_what_they_asked_for(node: SimulatedNode) -> None:
+    """They are answered one after the other, from one read where that will do."""
+    node.create_topic("orders")
+    size = len(batch(b"a"))
+    readers = [Client(node) for _ in range(4)]
+    limits = [1 << 20, size, 1 << 20, 2 * size]
+    posted = [
+        reader.post(
+            fetch_request("orders", 0, version=11, max_wait_ms=1000, min_bytes=2 * size, partition_max_bytes=limit), 11
+        )
+        for reader, limit in zip(readers, limits, strict=True)
+    ]
+    assert not any(each.done for each in posted)
+    produce(node, "orders", batch(b"a"))
+    assert not any(each.done for each in posted)
+    produce(node, "orders", batch(b"b"))
+    got = [values_of(only(each.value).records) for each in posted]
+    assert got == [[b"a", b"b"], [b"a"], [b"a", b"b"], [b"a", b"b"]]
+    produce(node, "orders", batch(b"c"))
+    assert values_of(only(fetch(node, "orders", 0)).records) == [b"a", b"b", b"c"], "nothing is kept for later"
+
+
+def test_who_waits_for_each_answer_is_in_conversation(node: SimulatedNode) -> None:
+    """Records are sent and read ahead; all else is asked one by one."""
+    node.create_topic("orders")
+    connection = node.client.connection
+    node.client.send(MetadataRequest(topics=None), 12)
+    assert connection.in_conversation
+    produce(node, "orders", batch(b"a"))
+    assert not connection.in_conversation
+    node.client.send(MetadataRequest(topics=None), 12)
+    fetch(node, "orders", 0)
+    assert not connection.in_conversation

@@ -12,6 +12,7 @@ from moldau.ports import Pending
 from moldau.protocol.generated.wire import fetch_request
 from moldau.records.builder import build_batch
 from moldau.records.record import Record
+from moldau.replication.partition import Partition
 
 LAG_MS = 4000
 LONG_POLLS = {"replica.fetch.wait.max.ms": "5000", "replica.lag.time.max.ms": "10000"}
@@ -64,11 +65,16 @@ def _watches(world: ReplicatedWorld) -> list[SessionWatch]:
     return [session.watch for session in sessions if session.watch is not None]
 
 
-def _waiters(world: ReplicatedWorld, index: int) -> int:
-    """How many of its followers a leader would tell of a record."""
+def _led(world: ReplicatedWorld, index: int) -> Partition:
+    """A partition as its leader has it."""
     partition = world.leader(index).partition(index)
     assert partition is not None
-    return len(partition._follower_waiters or [])
+    return partition
+
+
+def _waiters(world: ReplicatedWorld, index: int) -> int:
+    """How many of its followers a leader would tell of a record."""
+    return len(_led(world, index)._follower_waiters or [])
 
 
 def test_nobody_looks_at_partitions_that_do_not_change() -> None:
@@ -120,16 +126,13 @@ def test_a_replica_that_never_comes_back_is_forgotten() -> None:
     world = ReplicatedWorld(16, partitions=2)
     world.write(0)
     world.run(500)
-    partition = world.leader(0).partition(0)
-    assert partition is not None
+    partition = _led(world, 0)
     asked = FetchPartition(partition.topic_id, 0)
     watch = SessionWatch()
     watch.keep_watch(asked, partition)
     watch.keep_watch(asked, partition)
     assert _waiters(world, 0) == 3
-    silent = world.leader(1).partition(1)
-    assert silent is not None
-    watch.keep_watch(FetchPartition(partition.topic_id, 1), silent)
+    watch.keep_watch(FetchPartition(partition.topic_id, 1), _led(world, 1))
     for _ in range(UNHEARD_MAX):
         assert not watch.noticed(asked, 1)
     assert (_waiters(world, 0), _waiters(world, 1)) == (3, 3)
@@ -150,8 +153,7 @@ def test_a_partition_that_a_session_forgets_is_not_watched() -> None:
     world = ReplicatedWorld(17, partitions=1)
     world.write(0)
     world.run(500)
-    partition = world.leader(0).partition(0)
-    assert partition is not None
+    partition = _led(world, 0)
     asked = FetchPartition(partition.topic_id, 0)
     watch = SessionWatch()
     watch.keep_watch(asked, partition)
@@ -166,8 +168,7 @@ def test_what_is_appended_because_something_was_committed_is_copied_at_once() ->
     world = ReplicatedWorld(18, partitions=1, overrides=LONG_POLLS)
     world.write(0)
     world.run(6000)
-    partition = world.leader(0).partition(0)
-    assert partition is not None
+    partition = _led(world, 0)
 
     def answer() -> None:
         partition.append_own(build_batch([Record(0, world.clock.now_ms(), None, b"an answer", ())]))
@@ -200,7 +201,7 @@ def _fetch(world: ReplicatedWorld, replica: int, **session: int) -> Pending[Any]
         topics=[fetch_request.FetchTopic(topic_id=partition.topic_id, partitions=[asked])],
         **session,
     )
-    return leader.ask(request, 17)
+    return world.leader(0).ask(request, 17)
 
 
 def test_a_fetch_whose_session_begins_anew_is_answered_at_once() -> None:
@@ -225,8 +226,7 @@ def test_uncommitted_records_are_not_forgotten_until_they_are_committed() -> Non
     world = ReplicatedWorld(20, partitions=1)
     world.write(0)
     world.run(1000)
-    partition = world.leader(0).partition(0)
-    assert partition is not None
+    partition = _led(world, 0)
     asked = FetchPartition(partition.topic_id, 0)
     watch = SessionWatch()
     watch.changed[asked] = None

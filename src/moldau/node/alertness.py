@@ -3,7 +3,7 @@
 A process that sleeps must be woken, mostly on another core, and on a virtual machine that takes about 50 µs: longer
 than a small request. A record that is copied to two replicas before it is confirmed needs four such calls in a row.
 So a node that expects something looks for it again and again before it goes to sleep. It gives way to everybody else
-who wants the core after each look. When what it expects does not come in two cases of three, it sleeps as usual and
+who wants the core after each look. When what it expects comes in less than two cases of three, it sleeps as usual and
 tries only now and then.
 """
 
